@@ -1,0 +1,48 @@
+# Every target makes its environment first; nothing but python3 (>= 3.11) is needed.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+CORPUS ?= python:
+
+.PHONY: help demo test lint format parity-install measured-run clean
+
+help:
+	@echo "make demo                      pretrain a tiny BERT on this machine's own English text"
+	@echo "make demo CORPUS='path/*.txt'  the same on your text"
+	@echo "make test                      run the test suite"
+	@echo "make lint                      format check, lint, types"
+	@echo "make parity-install            add PyTorch and transformers for the parity tests"
+	@echo "make measured-run              the recorded one-hour run (needs WIKI= and BOOKS=)"
+	@echo "make clean                     remove the environment and runs/"
+
+$(VENV)/installed: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(0 if (3, 11) <= sys.version_info < (3, 14) else \
+	  "bert_lamb needs Python 3.11 to 3.13, but $(PYTHON) is %s; run make PYTHON=python3.12 ..." % sys.version.split()[0])'
+	@echo "Making the environment in $(VENV) (a few minutes the first time)"
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $@
+
+demo: $(VENV)/installed
+	@BIN=$(BIN) scripts/demo.sh '$(CORPUS)'
+
+test: $(VENV)/installed
+	@$(BIN)/python -m pytest
+
+lint: $(VENV)/installed
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+
+format: $(VENV)/installed
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+parity-install: $(VENV)/installed
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,parity]'
+
+measured-run: $(VENV)/installed
+	@BIN=$(BIN) scripts/measured_run.sh '$(WIKI)' '$(BOOKS)'
+
+clean:
+	rm -rf $(VENV) runs

@@ -1,0 +1,433 @@
+"""Typed, frozen configuration of a pretraining run, checked at the door.
+
+Files under configs/ return an `ml_collections.ConfigDict`; `from_dict` turns it into the
+dataclasses below. Whatever is wrong with it (an unknown key, a wrong type, an impossible number)
+raises `ConfigError` with the key, the value and what was expected, before anything is compiled.
+Each part of the program receives only the section it needs, never the whole.
+"""
+
+import dataclasses
+import difflib
+import math
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeVar
+
+T = TypeVar("T")
+
+
+class ConfigError(ValueError):
+    """A configuration that cannot be run; the message names the key, the value and the remedy."""
+
+
+def _require(ok: bool, key: str, value: object, expected: str) -> None:
+    if not ok:
+        raise ConfigError(f"{key} = {value!r}: expected {expected}")
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """Shape and numerics of BERT (Devlin et al., 2018, section 3; sizes of Turc et al., 2019).
+
+    Attributes:
+        vocab_size: number of token ids V; 0 takes it from the records' manifest.
+        num_layers: encoder layers L.
+        hidden_size: width D.
+        num_heads: attention heads N; the head size H is D / N.
+        intermediate_size: feed-forward width F.
+        max_positions: rows of the position table, the longest sequence in tokens.
+        type_vocab_size: number of segment ids.
+        hidden_dropout: dropout rate after embeddings, attention and feed-forward.
+        attention_dropout: dropout rate on attention probabilities.
+        activation: "gelu" is exact (erf), "gelu_tanh" the tanh approximation of Google's code.
+        layer_norm_eps: added to the variance.
+        init_stddev: standard deviation of the truncated normal initialization.
+        vocab_multiple: the token table is padded inside to a multiple of this many rows, which
+            suits the matrix units; padded rows never show outside of the model.
+        dtype: of activations and matrix products; parameters and norms stay float32.
+        scan_layers: compile one layer and scan over the stack (short compile) instead of
+            unrolling it (faster step on TPU).
+        remat: what the backward pass recomputes: "none", "dots" (all but matrix products) or
+            "full" (each whole layer).
+        dropout_rng: "threefry" depends only on (seed, step, layer, global position), so the
+            pattern is the same on any mesh; "rbg" uses the hardware generator, faster on TPU,
+            with a pattern tied to the mesh.
+    """
+
+    vocab_size: int = 0
+    num_layers: int = 12
+    hidden_size: int = 768
+    num_heads: int = 12
+    intermediate_size: int = 3072
+    max_positions: int = 512
+    type_vocab_size: int = 2
+    hidden_dropout: float = 0.1
+    attention_dropout: float = 0.1
+    activation: Literal["gelu", "gelu_tanh"] = "gelu"
+    layer_norm_eps: float = 1e-12
+    init_stddev: float = 0.02
+    vocab_multiple: int = 128
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    scan_layers: bool = False
+    remat: Literal["none", "dots", "full"] = "none"
+    dropout_rng: Literal["threefry", "rbg"] = "threefry"
+
+    def __post_init__(self) -> None:
+        _require(
+            self.vocab_size >= 0, "vocab_size", self.vocab_size, "0 (from the records) or more"
+        )
+        for key in (
+            "num_layers",
+            "hidden_size",
+            "num_heads",
+            "intermediate_size",
+            "max_positions",
+            "type_vocab_size",
+            "vocab_multiple",
+        ):
+            _require(getattr(self, key) >= 1, key, getattr(self, key), "at least 1")
+        _require(
+            self.hidden_size % self.num_heads == 0,
+            "hidden_size",
+            self.hidden_size,
+            f"a multiple of num_heads = {self.num_heads}",
+        )
+        for key in ("hidden_dropout", "attention_dropout"):
+            _require(0 <= getattr(self, key) < 1, key, getattr(self, key), "a rate in [0, 1)")
+        _require(self.layer_norm_eps > 0, "layer_norm_eps", self.layer_norm_eps, "more than 0")
+        _require(self.init_stddev > 0, "init_stddev", self.init_stddev, "more than 0")
+
+
+# Sizes of Turc et al., "Well-Read Students Learn Better" (arXiv 1908.08962), and of Devlin et al.
+PRESETS: dict[str, dict[str, int]] = {
+    name: {
+        "num_layers": layers,
+        "hidden_size": width,
+        "num_heads": width // 64,
+        "intermediate_size": 4 * width,
+    }
+    for name, (layers, width) in {
+        "tiny": (2, 128),
+        "mini": (4, 256),
+        "small": (4, 512),
+        "medium": (8, 512),
+        "base": (12, 768),
+        "large": (24, 1024),
+    }.items()
+}
+
+
+@dataclass(frozen=True)
+class OptimizerConfig:
+    """LAMB (You et al., arXiv 1904.00962, algorithm 2) with the authors' constants.
+
+    Attributes:
+        b1: decay rate of the first moment.
+        b2: decay rate of the second moment.
+        eps: added outside the square root.
+        weight_decay: coefficient of the decay inside the normalized direction.
+        clip_norm: global-norm limit of the mean gradient; None switches clipping off.
+        exclude: path patterns (regular expressions, whole path) of the tensors that neither decay
+            nor adapt.
+    """
+
+    b1: float = 0.9
+    b2: float = 0.999
+    eps: float = 1e-6
+    weight_decay: float = 0.01
+    clip_norm: float | None = 1.0
+    exclude: tuple[str, ...] = (r".*/bias", r".*norm.*/scale")
+
+    def __post_init__(self) -> None:
+        for key in ("b1", "b2"):
+            _require(0 <= getattr(self, key) < 1, key, getattr(self, key), "a rate in [0, 1)")
+        _require(self.eps > 0, "eps", self.eps, "more than 0")
+        _require(self.weight_decay >= 0, "weight_decay", self.weight_decay, "0 or more")
+        _require(
+            self.clip_norm is None or self.clip_norm > 0,
+            "clip_norm",
+            self.clip_norm,
+            "more than 0, or None for no clipping",
+        )
+
+
+@dataclass(frozen=True)
+class PhaseConfig:
+    """One phase of the run: its batches, its learning rate and what it inherits.
+
+    Attributes:
+        records: directory of the records (`bert-lamb data build`), local or gs://.
+        seq_length: tokens per row T; equals the records' length.
+        global_batch: rows per optimizer update over all devices.
+        steps: optimizer updates in this phase.
+        max_predictions: masked positions per row P (a static shape).
+        peak_lr: learning rate at the end of the warm-up.
+        warmup_steps: updates of linear warm-up from 0.
+        decay_power: exponent of the polynomial decay to 0; 1 is linear.
+        decay_form: "continuous" decays over the steps after the warm-up; "from_zero" counts the
+            decay from the phase's step 0 as Google's and NVIDIA's code do, so that the rate drops
+            when the warm-up ends.
+        carry: what is taken over from the phase before: "weights", or "weights_and_moments"
+            (with the update count of their bias correction). The learning rate always restarts.
+        max_rows_per_device: rows of one forward and backward pass; a larger share of the batch is
+            accumulated. 0 takes the whole share at once.
+        heldout: directory of records to evaluate on; "" skips evaluation in this phase.
+    """
+
+    records: str = ""
+    seq_length: int = 128
+    global_batch: int = 32
+    steps: int = 1000
+    max_predictions: int = 20
+    peak_lr: float = 1e-3
+    warmup_steps: int = 100
+    decay_power: float = 1.0
+    decay_form: Literal["continuous", "from_zero"] = "continuous"
+    carry: Literal["weights", "weights_and_moments"] = "weights"
+    max_rows_per_device: int = 0
+    heldout: str = ""
+
+    def __post_init__(self) -> None:
+        _require(self.seq_length >= 8, "seq_length", self.seq_length, "at least 8 tokens")
+        for key in ("global_batch", "steps", "max_predictions"):
+            _require(getattr(self, key) >= 1, key, getattr(self, key), "at least 1")
+        _require(
+            self.max_predictions <= self.seq_length - 2,
+            "max_predictions",
+            self.max_predictions,
+            f"at most seq_length - 2 = {self.seq_length - 2}",
+        )
+        _require(self.peak_lr > 0, "peak_lr", self.peak_lr, "more than 0")
+        _require(
+            0 <= self.warmup_steps <= self.steps,
+            "warmup_steps",
+            self.warmup_steps,
+            f"between 0 and steps = {self.steps}",
+        )
+        _require(self.decay_power > 0, "decay_power", self.decay_power, "more than 0")
+        _require(
+            self.max_rows_per_device >= 0,
+            "max_rows_per_device",
+            self.max_rows_per_device,
+            "0 or more",
+        )
+
+
+@dataclass(frozen=True)
+class MaskingConfig:
+    """Dynamic masking for the masked language model (Devlin et al., section 3.1, task 1).
+
+    Attributes:
+        probability: share of a row's ordinary tokens that are predicted.
+        mask_share: share of those shown as [MASK].
+        random_share: share of those shown as a random token; the rest is left as it is.
+        any_random_id: draw the random token from the whole vocabulary, special and unused ids
+            included, as Google's code does; off, only ordinary tokens are drawn.
+    """
+
+    probability: float = 0.15
+    mask_share: float = 0.8
+    random_share: float = 0.1
+    any_random_id: bool = False
+
+    def __post_init__(self) -> None:
+        _require(0 < self.probability < 1, "probability", self.probability, "a share in (0, 1)")
+        for key in ("mask_share", "random_share"):
+            _require(0 <= getattr(self, key) <= 1, key, getattr(self, key), "a share in [0, 1]")
+        _require(
+            self.mask_share + self.random_share <= 1,
+            "mask_share",
+            self.mask_share,
+            f"at most 1 - random_share = {1 - self.random_share:g}",
+        )
+
+
+@dataclass(frozen=True)
+class CheckpointConfig:
+    """When checkpoints are saved and how many are kept.
+
+    Attributes:
+        every_steps: updates between checkpoints; one is also saved at the end of each phase.
+        keep: newest checkpoints kept.
+    """
+
+    every_steps: int = 1000
+    keep: int = 3
+
+    def __post_init__(self) -> None:
+        _require(self.every_steps >= 1, "every_steps", self.every_steps, "at least 1")
+        _require(self.keep >= 1, "keep", self.keep, "at least 1")
+
+
+@dataclass(frozen=True)
+class EvaluationConfig:
+    """Evaluation on held-out records while pretraining.
+
+    Attributes:
+        every_steps: updates between evaluations; 0 evaluates only where the process starts and
+            at the end of each phase.
+        batch: rows per evaluation batch over all devices; the last one is padded with rows of
+            weight 0.
+        max_examples: evaluate on the first so many examples; 0 takes all.
+    """
+
+    every_steps: int = 0
+    batch: int = 32
+    max_examples: int = 0
+
+    def __post_init__(self) -> None:
+        _require(self.every_steps >= 0, "every_steps", self.every_steps, "0 or more")
+        _require(self.batch >= 1, "batch", self.batch, "at least 1")
+        _require(self.max_examples >= 0, "max_examples", self.max_examples, "0 or more")
+
+
+@dataclass(frozen=True)
+class LoggingConfig:
+    """What is written while training.
+
+    Attributes:
+        every_steps: updates between lines of metrics.jsonl and of the log.
+        tensorboard: write TensorBoard event files too.
+    """
+
+    every_steps: int = 10
+    tensorboard: bool = True
+
+    def __post_init__(self) -> None:
+        _require(self.every_steps >= 1, "every_steps", self.every_steps, "at least 1")
+
+
+@dataclass(frozen=True)
+class PretrainConfig:
+    """A whole pretraining run: a model, an optimizer and a list of phases.
+
+    Attributes:
+        seed: of initialization, data order, masking and dropout.
+        nonfinite_limit: updates in a row whose gradient is not finite, each skipped, after which
+            the run stops.
+        init_from: checkpoint folder whose weights the run starts from; "" draws them.
+    """
+
+    model: ModelConfig = field(default_factory=ModelConfig)
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    phases: tuple[PhaseConfig, ...] = ()
+    masking: MaskingConfig = field(default_factory=MaskingConfig)
+    checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
+    evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
+    logging: LoggingConfig = field(default_factory=LoggingConfig)
+    seed: int = 0
+    nonfinite_limit: int = 1
+    init_from: str = ""
+
+    def __post_init__(self) -> None:
+        _require(len(self.phases) >= 1, "phases", self.phases, "at least one phase")
+        _require(0 <= self.seed < 2**32, "seed", self.seed, "an integer in [0, 2**32)")
+        _require(self.nonfinite_limit >= 1, "nonfinite_limit", self.nonfinite_limit, "at least 1")
+        for i, phase in enumerate(self.phases):
+            _require(
+                phase.seq_length <= self.model.max_positions,
+                f"phases[{i}].seq_length",
+                phase.seq_length,
+                f"at most model.max_positions = {self.model.max_positions}",
+            )
+
+    @property
+    def total_steps(self) -> int:
+        """Optimizer updates of all phases."""
+        return sum(phase.steps for phase in self.phases)
+
+
+def from_dict(cls: type[T], values: Mapping[str, Any], path: str = "config") -> T:
+    """Builds the frozen dataclass `cls` from nested mappings, strictly.
+
+    Args:
+        cls: a dataclass of this module.
+        values: a mapping (a plain dict or a ConfigDict) whose keys are fields of `cls`.
+        path: the key under which `values` stands, for messages.
+
+    Raises:
+        ConfigError: for an unknown key (with the nearest valid one), a value of another type, or
+            one out of range.
+    """
+    hints = typing.get_type_hints(cls)
+    known = {f.name for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    for key in values:
+        if key not in known:
+            near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
+            hint = (
+                f"did you mean {path}.{near[0]}?" if near else f"known: {', '.join(sorted(known))}"
+            )
+            raise ConfigError(f"{path}.{key} = {values[key]!r}: unknown key; {hint}")
+    converted = {key: _convert(hints[key], value, f"{path}.{key}") for key, value in values.items()}
+    try:
+        return cls(**converted)
+    except ConfigError as error:
+        raise ConfigError(f"{path}.{error}") from None
+
+
+def _convert(hint: Any, value: Any, path: str) -> Any:
+    """Returns `value` as the type `hint`; raises ConfigError naming `path` if it is not one."""
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if dataclasses.is_dataclass(hint) and isinstance(value, Mapping):
+        return from_dict(hint, value, path)  # type: ignore[arg-type]
+    if origin is tuple and isinstance(value, list | tuple):
+        return tuple(_convert(args[0], item, f"{path}[{i}]") for i, item in enumerate(value))
+    if origin is Literal:
+        if value in args:
+            return value
+        raise ConfigError(f"{path} = {value!r}: expected one of {', '.join(map(repr, args))}")
+    if origin is types.UnionType:
+        return None if value is None else _convert(args[0], value, path)
+    if isinstance(value, bool) and hint is not bool:
+        pass  # bool is an int to Python, not to us
+    elif hint is float and isinstance(value, int | float):
+        if not math.isfinite(value):
+            raise ConfigError(f"{path} = {value!r}: expected a finite number")
+        return float(value)
+    elif isinstance(hint, type) and isinstance(value, hint):
+        return value
+    raise ConfigError(f"{path} = {value!r}: expected {_describe(hint)}, got {type(value).__name__}")
+
+
+def _describe(hint: Any) -> str:
+    if dataclasses.is_dataclass(hint):
+        return "a section (mapping)"
+    if typing.get_origin(hint) is tuple:
+        return f"a list of {_describe(typing.get_args(hint)[0])}"
+    return getattr(hint, "__name__", str(hint))
+
+
+def to_dict(config: Any) -> dict[str, Any]:
+    """Returns the configuration as nested plain dicts and lists, ready for JSON."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: plain(item) for key, item in value.items()}
+        return [plain(item) for item in value] if isinstance(value, list | tuple) else value
+
+    return plain(dataclasses.asdict(config))
+
+
+def differences(old: Mapping[str, Any], new: Mapping[str, Any], path: str = "config") -> list[str]:
+    """Lists where two configurations given as `to_dict` differ, one "key: old -> new" a line."""
+    return [f"{key}: {before} -> {after}" for key, before, after in _walk(old, new, path)]
+
+
+def _walk(old: Any, new: Any, path: str) -> list[tuple[str, Any, Any]]:
+    if isinstance(old, Mapping) and isinstance(new, Mapping):
+        keys = [*old, *(key for key in new if key not in old)]
+        missing = "(absent)"
+        return [
+            item
+            for key in keys
+            for item in _walk(old.get(key, missing), new.get(key, missing), f"{path}.{key}")
+        ]
+    if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        return [
+            item
+            for i, pair in enumerate(zip(old, new, strict=True))
+            for item in _walk(*pair, f"{path}[{i}]")
+        ]
+    return [] if old == new else [(path, old, new)]

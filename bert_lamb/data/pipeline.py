@@ -1,0 +1,272 @@
+"""Record sets to batches: order, decoding, masking.
+
+Batch t is a pure function of (records, seed, t). The position of a run is therefore one integer,
+and a run may continue on another number of processes: each takes its rows of the same batches.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import grain
+import numpy as np
+from etils import epath
+
+from bert_lamb.config import MaskingConfig
+from bert_lamb.data.errors import DataError
+from bert_lamb.data.examples import Example
+from bert_lamb.data.masking import Vocabulary, mask_batch
+from bert_lamb.data.records import (
+    Manifest,
+    check_records,
+    pack,
+    payload,
+    read_manifest,
+    stored_dtype,
+    unpack,
+)
+from bert_lamb.data.tokenizer import Tokenizer
+
+Batch = dict[str, np.ndarray]
+
+# Enough to hide the making of a batch; more would only hold more batches in memory.
+_READ_OPTIONS = grain.ReadOptions(num_threads=4, prefetch_buffer_size=4)
+_LAST_BATCH = 2**62
+_ROWS_AT_ONCE = 4096
+# Fills up the last batch of an evaluation: attention still has tokens to look at there.
+_EMPTY_RECORD = pack(Example([], [], False), np.dtype(np.uint16))
+
+
+def train_batches(
+    records_dir: str | Path,
+    *,
+    seq_length: int,
+    max_predictions: int,
+    global_batch: int,
+    masking: MaskingConfig,
+    seed: int,
+    start: int = 0,
+    process_index: int = 0,
+    process_count: int = 1,
+) -> Iterator[Batch]:
+    """Returns the endless training batches of this process, from batch `start` on.
+
+    Each epoch goes over all examples in a new order and with new masks. Epochs follow one another
+    without a gap: a batch may end one and begin the next, and records fewer than a batch repeat
+    inside it, each time masked anew.
+
+    Args:
+        records_dir: a record set, see build.build_records.
+        seq_length: tokens per row T; must be that of the records.
+        max_predictions: masked positions per row P.
+        global_batch: rows of a batch over all processes.
+        masking: shares of the masking recipe.
+        seed: of order and masks; 0 to 2**32 - 1.
+        start: number of the first batch; going there costs nothing.
+        process_index: this process, from 0.
+        process_count: processes; each gets global_batch / process_count rows, process 0 the first.
+
+    Returns:
+        Batches of b = global_batch / process_count rows:
+        input_ids int32 [b, T], input_mask int32 [b, T], segment_ids int32 [b, T],
+        masked_lm_positions int32 [b, P], masked_lm_ids int32 [b, P],
+        masked_lm_weights float32 [b, P], next_sentence_labels int32 [b] (1 for a random next),
+        next_sentence_weights float32 [b], row int32 [b] (number of the row in the global batch).
+
+    Raises:
+        DataError: if the records are missing or damaged, or do not fit the arguments.
+    """
+    rows = _local_rows("global_batch", global_batch, process_index, process_count)
+    if start < 0:
+        raise DataError(f"start = {start}: expected 0 or more batches")
+    reader = _Reader.open(records_dir, seq_length, max_predictions, masking, seed)
+    size = reader.manifest.num_examples
+    order = grain.MapDataset.range(size).seed(seed).shuffle().repeat(None)
+
+    def load(t: int) -> Batch:
+        places = t * global_batch + rows
+        examples = np.array([order[int(place)] for place in places])
+        return reader.batch(examples, epoch=places // size, row=rows)
+
+    batches = grain.MapDataset.range(start, _LAST_BATCH).map(load)
+    return iter(batches.to_iter_dataset(_READ_OPTIONS))
+
+
+def eval_batches(
+    records_dir: str | Path,
+    *,
+    seq_length: int,
+    max_predictions: int,
+    batch: int,
+    masking: MaskingConfig,
+    seed: int,
+    max_examples: int = 0,
+    process_index: int = 0,
+    process_count: int = 1,
+) -> Iterator[Batch]:
+    """Returns batches that hold every example once, in order, always with the same masks.
+
+    All processes get the same number of batches. The last batch is filled up with rows of weight
+    0 that hold an empty pair ([CLS] [SEP] [SEP]).
+
+    Args:
+        records_dir: a record set.
+        seq_length: tokens per row T; must be that of the records.
+        max_predictions: masked positions per row P.
+        batch: rows of a batch over all processes.
+        masking: shares of the masking recipe.
+        seed: of the masks.
+        max_examples: take the first so many examples only; 0 takes all.
+        process_index: this process, from 0.
+        process_count: processes.
+
+    Returns:
+        Batches as those of `train_batches`.
+
+    Raises:
+        DataError: as `train_batches`.
+    """
+    rows = _local_rows("batch", batch, process_index, process_count)
+    if max_examples < 0:
+        raise DataError(f"max_examples = {max_examples}: expected 0 (all) or more")
+    reader = _Reader.open(records_dir, seq_length, max_predictions, masking, seed)
+    size = min(max_examples or reader.manifest.num_examples, reader.manifest.num_examples)
+
+    def passes() -> Iterator[Batch]:
+        for start in range(0, size, batch):
+            examples = start + rows
+            yield reader.batch(examples[examples < size], epoch=np.zeros_like(rows), row=rows)
+
+    return passes()
+
+
+def read_token_rows(records_dir: str | Path) -> Iterator[np.ndarray]:
+    """Yields the ids of all examples, many examples at a time, without special tokens.
+
+    For statistics of the training text, such as the frequency of each token.
+
+    Args:
+        records_dir: a record set.
+
+    Returns:
+        Arrays of ids. uint16 or uint32 [n]
+
+    Raises:
+        DataError: if the records are missing or damaged.
+    """
+    manifest = read_manifest(records_dir)
+    source = _open_shards(epath.Path(records_dir), manifest)
+    return (
+        payload(source.__getitems__(list(chunk)), stored_dtype(manifest))
+        for start in range(0, len(source), _ROWS_AT_ONCE)
+        for chunk in [range(start, min(start + _ROWS_AT_ONCE, len(source)))]
+    )
+
+
+def _open_shards(folder: epath.Path, manifest: Manifest) -> grain.sources.ArrayRecordDataSource:
+    """Opens the examples of a record set; raises DataError if their number is not as declared."""
+    paths = [str(folder / shard.name) for shard in manifest.shards if shard.num_examples]
+    source = grain.sources.ArrayRecordDataSource(paths)
+    if len(source) != manifest.num_examples:
+        raise DataError(
+            f"records {str(folder)!r}: the shards hold {len(source)} examples, the manifest "
+            f"says {manifest.num_examples}; copy the directory again"
+        )
+    return source
+
+
+@dataclass(frozen=True)
+class _Reader:
+    """Makes batches of numbered examples."""
+
+    manifest: Manifest
+    source: grain.sources.ArrayRecordDataSource
+    tokenizer: Tokenizer
+    vocabulary: Vocabulary
+    max_predictions: int
+    masking: MaskingConfig
+    seed: int
+
+    @classmethod
+    def open(
+        cls,
+        records_dir: str | Path,
+        seq_length: int,
+        max_predictions: int,
+        masking: MaskingConfig,
+        seed: int,
+    ) -> "_Reader":
+        if not 0 <= seed < 2**32:
+            raise DataError(f"seed = {seed}: expected an integer in [0, 2**32)")
+        manifest = read_manifest(records_dir)
+        check_records(
+            manifest,
+            seq_length=seq_length,
+            vocab_size=manifest.vocab_size,
+            max_predictions=max_predictions,
+        )
+        folder = epath.Path(records_dir)
+        tokenizer = Tokenizer.load(folder)
+        if tokenizer.hash != manifest.tokenizer_hash:
+            raise DataError(
+                f"{folder / 'tokenizer.json'}: hash {tokenizer.hash[:12]} is not that of the "
+                f"records, {manifest.tokenizer_hash[:12]}; put the original file back"
+            )
+        source = _open_shards(folder, manifest)
+        vocabulary = Vocabulary(tokenizer.vocab_size, tokenizer.mask_id, tokenizer.ordinary_ids)
+        return cls(manifest, source, tokenizer, vocabulary, max_predictions, masking, seed)
+
+    def batch(self, examples: np.ndarray, epoch: np.ndarray, row: np.ndarray) -> Batch:
+        """Reads and masks a batch.
+
+        Args:
+            examples: indices of the examples; fewer than rows leave the last rows empty. [n <= b]
+            epoch: of each row. [b]
+            row: number of each row in the global batch. [b]
+        """
+        empty = len(row) - len(examples)
+        tokenizer = self.tokenizer
+        # The source cannot be asked for nothing, as it is where a process has empty rows only.
+        records = list(self.source.__getitems__(examples.tolist())) if len(examples) else []
+        pairs = unpack(
+            [*records, *[_EMPTY_RECORD] * empty],
+            stored_dtype(self.manifest),
+            self.manifest.seq_length,
+            cls_id=tokenizer.cls_id,
+            sep_id=tokenizer.sep_id,
+            pad_id=tokenizer.pad_id,
+        )
+        masked = mask_batch(
+            pairs.tokens,
+            epoch=epoch,
+            example=np.concatenate([examples, np.zeros(empty, examples.dtype)]),
+            seed=self.seed,
+            max_predictions=self.max_predictions,
+            vocabulary=self.vocabulary,
+            config=self.masking,
+        )
+        column = np.arange(self.manifest.seq_length)
+        inside = column < pairs.lengths[:, None]
+        return {
+            "input_ids": masked.input_ids,
+            "input_mask": inside.astype(np.int32),
+            "segment_ids": (inside & (column >= pairs.lengths_a[:, None])).astype(np.int32),
+            "masked_lm_positions": masked.positions,
+            "masked_lm_ids": masked.ids,
+            "masked_lm_weights": masked.weights,
+            "next_sentence_labels": pairs.is_random,
+            "next_sentence_weights": (np.arange(len(row)) < len(examples)).astype(np.float32),
+            "row": row.astype(np.int32),
+        }
+
+
+def _local_rows(key: str, size: int, process_index: int, process_count: int) -> np.ndarray:
+    """Returns the numbers of this process's rows of a global batch of `size`."""
+    if process_count < 1 or size < 1 or size % process_count:
+        raise DataError(
+            f"{key} = {size}: expected a positive multiple of the {process_count} processes"
+        )
+    if not 0 <= process_index < process_count:
+        raise DataError(f"process_index = {process_index}: expected 0 to {process_count - 1}")
+    share = size // process_count
+    return np.arange(process_index * share, (process_index + 1) * share)

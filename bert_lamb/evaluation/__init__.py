@@ -1,0 +1,1 @@
+"""What a pretrained model knows: held-out scores, simple baselines, filled masks."""

@@ -1,0 +1,88 @@
+"""Loss and accuracy of masked-language-model and next-sentence prediction on held-out records."""
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass
+from functools import partial
+
+import jax
+import numpy as np
+from jax.sharding import Mesh, PartitionSpec
+
+from bert_lamb import model
+from bert_lamb.config import ModelConfig
+from bert_lamb.parallel.mesh import DATA, put_batch
+
+Params = dict
+Evaluator = Callable[[Params, Mapping[str, np.ndarray]], dict[str, float]]
+
+
+@dataclass(frozen=True)
+class HeldoutScore:
+    """Means over the whole evaluation set, each counted once.
+
+    Attributes:
+        mlm_loss: mean cross-entropy of the masked tokens, nats.
+        mlm_accuracy: share of the masked tokens that the model ranks first.
+        nsp_loss: mean cross-entropy of the next-sentence label, nats.
+        nsp_accuracy: share of the pairs judged rightly.
+        masked_tokens: number of masked tokens.
+        examples: number of examples.
+    """
+
+    mlm_loss: float
+    mlm_accuracy: float
+    nsp_loss: float
+    nsp_accuracy: float
+    masked_tokens: int
+    examples: int
+
+    def to_dict(self) -> dict[str, float]:
+        """Returns the scores by name."""
+        return asdict(self)
+
+
+def build_evaluator(config: ModelConfig, mesh: Mesh) -> Evaluator:
+    """Returns a function (params, batch of host arrays) -> sums, compiled once per batch shape."""
+
+    @jax.jit
+    @partial(
+        jax.shard_map,
+        mesh=mesh,
+        in_specs=(PartitionSpec(), PartitionSpec(DATA)),
+        out_specs=PartitionSpec(),
+    )
+    def sums(params: Params, batch: dict[str, jax.Array]) -> dict[str, jax.Array]:
+        local = model.pretraining_sums(model.apply(config, params, batch), batch)
+        return jax.lax.psum(local._asdict(), DATA)
+
+    def evaluator(params: Params, batch: Mapping[str, np.ndarray]) -> dict[str, float]:
+        fetched = jax.device_get(sums(params, put_batch(batch, mesh)))
+        return {name: float(value) for name, value in fetched.items()}
+
+    return evaluator
+
+
+def evaluate(
+    evaluator: Evaluator, params: Params, batches: Iterable[Mapping[str, np.ndarray]]
+) -> HeldoutScore:
+    """Scores `params` on all `batches`; rows of weight 0 (padding of the last one) do not count.
+
+    Sums are added up on the host in double precision, so the batch size does not matter.
+
+    Args:
+        evaluator: from `build_evaluator`.
+        params: of the model.
+        batches: as `bert_lamb.data.pipeline.eval_batches` gives them.
+    """
+    parts = [evaluator(params, batch) for batch in batches]
+    total = {name: math.fsum(part[name] for part in parts) for name in parts[0]}
+    mlm, nsp = max(total["mlm_weight"], 1), max(total["nsp_weight"], 1)
+    return HeldoutScore(
+        mlm_loss=total["mlm_loss"] / mlm,
+        mlm_accuracy=total["mlm_correct"] / mlm,
+        nsp_loss=total["nsp_loss"] / nsp,
+        nsp_accuracy=total["nsp_correct"] / nsp,
+        masked_tokens=int(total["mlm_weight"]),
+        examples=int(total["nsp_weight"]),
+    )

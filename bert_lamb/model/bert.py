@@ -1,0 +1,294 @@
+"""BERT for pretraining, as published: an encoder, a masked language model and a sentence head.
+
+The letters of shapes: B rows, T tokens, D width, F feed-forward width, N heads, H head size,
+V vocabulary (padded to a multiple of `vocab_multiple`), L layers, P predictions per row.
+
+Layers are stored stacked, every tensor of the encoder with a leading axis L, whether they are
+computed by a scan or unrolled: a checkpoint does not depend on that choice.
+
+References:
+    Devlin et al., BERT, https://arxiv.org/abs/1810.04805, section 3 and appendix A.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from bert_lamb.config import ModelConfig
+from bert_lamb.model.attention import attention
+from bert_lamb.model.dropout import Noise, dropout
+from bert_lamb.model.layers import Dense, LayerNorm, gelu
+
+# Logit of ids that do not exist. exp(it - max) is exactly 0 in float32, so such an id takes no
+# probability, and it survives a cast to bfloat16 as a finite number.
+NO_SUCH_TOKEN = -1e9
+
+# Places of dropout. Layer l folds in FIRST_LAYER + l, then its own sites.
+EMBEDDINGS, FIRST_LAYER = 0, 1
+ATTENTION_PROBABILITIES, ATTENTION_OUTPUT, MLP_OUTPUT = 0, 1, 2
+
+
+class PretrainingOutput(NamedTuple):
+    """Logits of the two pretraining tasks.
+
+    Attributes:
+        mlm_logits: float32 [B, P, V]; columns of padded vocabulary ids hold `NO_SUCH_TOKEN`.
+        nsp_logits: float32 [B, 2]; column 0 says that the second segment follows the first.
+    """
+
+    mlm_logits: jax.Array
+    nsp_logits: jax.Array
+
+
+def padded_vocab(config: ModelConfig) -> int:
+    """Returns the rows of the token table, vocab_size rounded up to a multiple.
+
+    Raises:
+        ValueError: if the vocabulary is not known yet (vocab_size 0).
+    """
+    if config.vocab_size < 1:
+        raise ValueError(
+            f"model.vocab_size = {config.vocab_size}: expected at least 1; the records' manifest "
+            "has to fill it in before the model is built"
+        )
+    return -(-config.vocab_size // config.vocab_multiple) * config.vocab_multiple
+
+
+class Embedding(nnx.Module):
+    """A table of float32 rows; those from `used` on are padding and zero.
+
+    Attributes:
+        embedding: float32 [rows, D].
+    """
+
+    def __init__(self, config: ModelConfig, rows: int, used: int, rngs: nnx.Rngs):
+        initializer = nnx.initializers.truncated_normal(config.init_stddev)
+        table = initializer(rngs.params(), (used, config.hidden_size), jnp.float32)
+        self.embedding = nnx.Param(jnp.pad(table, ((0, rows - used), (0, 0))))
+
+
+class Embeddings(nnx.Module):
+    """Sum of word, position and segment embeddings, normalized."""
+
+    def __init__(self, config: ModelConfig, rngs: nnx.Rngs):
+        positions, segments = config.max_positions, config.type_vocab_size
+        self.word = Embedding(config, padded_vocab(config), config.vocab_size, rngs)
+        self.position = Embedding(config, positions, positions, rngs)
+        self.segment = Embedding(config, segments, segments, rngs)
+        self.norm = LayerNorm(config)
+        self.config = config
+
+    def __call__(
+        self, input_ids: jax.Array, segment_ids: jax.Array, noise: Noise | None
+    ) -> jax.Array:
+        """Embeds int32 [B, T] ids and segments as [B, T, D] in the compute dtype.
+
+        Raises:
+            ValueError: if T exceeds the position table.
+        """
+        T = input_ids.shape[1]
+        if self.config.max_positions < T:
+            raise ValueError(
+                f"{T} tokens in a row, but max_positions = {self.config.max_positions}"
+            )
+        word = self.word.embedding[...].at[input_ids].get(mode="clip")
+        # A product, since the gradient of a lookup would add B * T rows into two, one by one.
+        segment = jnp.einsum(
+            "BTS,SD->BTD",
+            jax.nn.one_hot(segment_ids, self.config.type_vocab_size),
+            self.segment.embedding[...],
+            precision=jax.lax.Precision.HIGHEST,
+        )
+        x = self.norm(word + self.position.embedding[:T] + segment)
+        return dropout(x.astype(self.config.dtype), self.config.hidden_dropout, noise)
+
+
+class Attention(nnx.Module):
+    """Multi-head self-attention with separate query, key and value projections."""
+
+    def __init__(self, config: ModelConfig, rngs: nnx.Rngs):
+        D, N = config.hidden_size, config.num_heads
+        H = D // N
+        self.query = Dense(config, (D,), (N, H), rngs)
+        self.key = Dense(config, (D,), (N, H), rngs)
+        self.value = Dense(config, (D,), (N, H), rngs)
+        self.out = Dense(config, (N, H), (D,), rngs)
+        self.dropout_rate = config.attention_dropout
+
+    def __call__(self, x: jax.Array, mask: jax.Array, noise: Noise | None) -> jax.Array:
+        """Maps x [B, T, D] to [B, T, D]; mask is bool [B, T], True at tokens."""
+
+        def heads(projection: Dense) -> jax.Array:
+            kernel, bias = projection.kernel[...], projection.bias[...]
+            y = jnp.einsum("BTD,DNH->BNTH", x, kernel.astype(x.dtype))
+            return y + bias[:, None, :].astype(x.dtype)
+
+        y = attention(
+            heads(self.query),
+            heads(self.key),
+            heads(self.value),
+            mask,
+            dropout_rate=self.dropout_rate,
+            noise=noise,
+        )
+        y = jnp.einsum("BNTH,NHD->BTD", y, self.out.kernel[...].astype(x.dtype))
+        return y + self.out.bias[...].astype(x.dtype)
+
+
+class Mlp(nnx.Module):
+    """Position-wise feed-forward network D -> F -> D."""
+
+    def __init__(self, config: ModelConfig, rngs: nnx.Rngs):
+        D, F = config.hidden_size, config.intermediate_size
+        self.up = Dense(config, (D,), (F,), rngs)
+        self.down = Dense(config, (F,), (D,), rngs)
+        self.activation = config.activation
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        """Maps [..., D] to [..., D]."""
+        return self.down(gelu(self.up(x), self.activation))
+
+
+class Block(nnx.Module):
+    """One encoder layer; each half is normalized after its residual sum (post-LayerNorm)."""
+
+    def __init__(self, config: ModelConfig, rngs: nnx.Rngs):
+        self.attention = Attention(config, rngs)
+        self.attention_norm = LayerNorm(config)
+        self.mlp = Mlp(config, rngs)
+        self.mlp_norm = LayerNorm(config)
+        self.dropout_rate = config.hidden_dropout
+
+    def __call__(self, x: jax.Array, mask: jax.Array, noise: Noise | None) -> jax.Array:
+        """Maps x [B, T, D] to [B, T, D]; mask is bool [B, T], True at tokens."""
+
+        def site(number: int) -> Noise | None:
+            return noise and noise.at(number)
+
+        y = self.attention(x, mask, site(ATTENTION_PROBABILITIES))
+        x = self.attention_norm(x + dropout(y, self.dropout_rate, site(ATTENTION_OUTPUT)))
+        y = self.mlp(x)
+        return self.mlp_norm(x + dropout(y, self.dropout_rate, site(MLP_OUTPUT)))
+
+
+class MlmHead(nnx.Module):
+    """The part of the masked language model that is not shared with the word table."""
+
+    def __init__(self, config: ModelConfig, rngs: nnx.Rngs):
+        D = config.hidden_size
+        self.transform = Dense(config, (D,), (D,), rngs)
+        self.norm = LayerNorm(config)
+        self.bias = nnx.Param(jnp.zeros((padded_vocab(config),), jnp.float32))
+        self.config = config
+
+    def __call__(self, x: jax.Array, table: jax.Array) -> jax.Array:
+        """Maps x [B, P, D] to float32 logits [B, P, V] over the rows of `table` [V, D]."""
+        x = self.norm(gelu(self.transform(x), self.config.activation))
+        logits = jnp.einsum(
+            "BPD,VD->BPV", x, table.astype(x.dtype), preferred_element_type=jnp.float32
+        )
+        logits += self.bias[...]
+        if table.shape[0] == self.config.vocab_size:
+            return logits
+        # The select, unlike a very negative bias, cuts the gradient off: whatever a loss does with
+        # the logits, the padded rows of table and bias receive exactly 0.
+        exists = jnp.arange(table.shape[0]) < self.config.vocab_size
+        return jnp.where(exists, logits, NO_SUCH_TOKEN)
+
+
+class BertForPreTraining(nnx.Module):
+    """Embeddings, L encoder layers, and the heads of the two pretraining tasks.
+
+    Raises:
+        ValueError: if config.vocab_size is 0.
+    """
+
+    def __init__(self, config: ModelConfig, *, rngs: nnx.Rngs):
+        D = config.hidden_size
+        self.embeddings = Embeddings(config, rngs)
+        keys = jax.random.split(rngs.params(), config.num_layers)
+        self.layers = jax.vmap(lambda key: Block(config, nnx.Rngs(params=key)))(keys)
+        self.pooler = Dense(config, (D,), (D,), rngs)
+        self.mlm = MlmHead(config, rngs)
+        self.nsp = Dense(config, (D,), (2,), rngs)
+        self.config = config
+
+    def encode(
+        self,
+        input_ids: jax.Array,
+        input_mask: jax.Array,
+        segment_ids: jax.Array,
+        noise: Noise | None = None,
+    ) -> tuple[jax.Array, jax.Array]:
+        """Encodes rows of tokens.
+
+        Args:
+            input_ids: int32 [B, T].
+            input_mask: int32 [B, T], 0 at padding.
+            segment_ids: int32 [B, T].
+            noise: the source of dropout; None switches it off.
+
+        Returns:
+            The sequence [B, T, D] and its pooled first token [B, D], in the compute dtype.
+        """
+        x = self.embeddings(input_ids, segment_ids, noise and noise.at(EMBEDDINGS))
+        x = self._run_layers(x, input_mask > 0, noise)
+        return x, jnp.tanh(self.pooler(x[:, 0]))
+
+    def __call__(
+        self,
+        input_ids: jax.Array,
+        input_mask: jax.Array,
+        segment_ids: jax.Array,
+        masked_lm_positions: jax.Array,
+        noise: Noise | None = None,
+    ) -> PretrainingOutput:
+        """Computes the logits of both tasks; masked_lm_positions is int32 [B, P]."""
+        sequence, pooled = self.encode(input_ids, input_mask, segment_ids, noise)
+        index = masked_lm_positions[:, :, None]
+        predicted = jnp.take_along_axis(sequence, index, axis=1, mode="clip")
+        mlm_logits = self.mlm(predicted, self.embeddings.word.embedding[...])
+        return PretrainingOutput(mlm_logits, self.nsp(pooled).astype(jnp.float32))
+
+    def _run_layers(self, x: jax.Array, mask: jax.Array, noise: Noise | None) -> jax.Array:
+        L = self.config.num_layers
+
+        def run(x: jax.Array, layer: Block, number: int | jax.Array) -> jax.Array:
+            return layer(x, mask, noise and noise.at(number))
+
+        run = _rematerialized(run, self.config)
+        if self.config.scan_layers:
+            numbers = FIRST_LAYER + jnp.arange(L)
+            x, _ = jax.lax.scan(lambda x, xs: (run(x, *xs), None), x, (self.layers, numbers))
+            return x
+        for number, layer in enumerate(_unstack(self.layers, L), start=FIRST_LAYER):
+            x = run(x, layer, number)
+        return x
+
+
+def _rematerialized(function: Callable, config: ModelConfig) -> Callable:
+    """Wraps a layer so that its backward pass recomputes what config.remat says."""
+    if config.remat == "none":
+        return function
+    # "dots" keeps the products with weights; the T x T products of attention, which dominate the
+    # memory of long rows and little of the time, are recomputed like all elementwise work.
+    policy = {
+        "dots": jax.checkpoint_policies.dots_with_no_batch_dims_saveable,
+        "full": jax.checkpoint_policies.nothing_saveable,
+    }[config.remat]
+    # Inside a scan the loop already keeps the compiler from merging the two computations.
+    return jax.checkpoint(function, policy=policy, prevent_cse=not config.scan_layers)
+
+
+def _unstack(layers: Block, L: int) -> list[Block]:
+    """Splits stacked layers [L, ...] into L layers.
+
+    By split and not by indexing: the gradient of a split is one concatenation, that of L slices is
+    a sum of L tensors of full size.
+    """
+    leaves, structure = jax.tree.flatten(layers)
+    parts = [[jnp.squeeze(part, 0) for part in jax.lax.split(leaf, (1,) * L)] for leaf in leaves]
+    return [jax.tree.unflatten(structure, part) for part in zip(*parts, strict=True)]

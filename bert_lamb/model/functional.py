@@ -1,0 +1,121 @@
+"""The model as pure functions of a nested dict of arrays: what training and fine-tuning use.
+
+No flax object crosses this border, so optimizers, checkpoints and sharding rules see plain
+pytrees, and jax.jit does not walk a module graph at every step.
+"""
+
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+from flax import nnx
+
+from bert_lamb.config import ModelConfig
+from bert_lamb.model.bert import BertForPreTraining, PretrainingOutput
+from bert_lamb.model.dropout import Noise
+
+Params = dict[str, Any]
+Batch = Mapping[str, jax.Array]
+
+
+def init(config: ModelConfig, key: jax.Array) -> Params:
+    """Draws parameters: kernels and tables truncated normal, biases 0, norm scales 1.
+
+    Args:
+        config: the shape of the model.
+        key: typed PRNG key; the same key gives the same parameters, under jit or not.
+
+    Returns:
+        A nested dict of float32 arrays; under "layers" each has a leading axis L.
+
+    Raises:
+        ValueError: if config.vocab_size is 0.
+    """
+    model = BertForPreTraining(config, rngs=nnx.Rngs(params=key))
+    return nnx.to_pure_dict(nnx.state(model, nnx.Param))
+
+
+def apply(
+    config: ModelConfig, params: Params, batch: Batch, *, dropout_key: jax.Array | None = None
+) -> PretrainingOutput:
+    """Computes the logits of both pretraining tasks.
+
+    Args:
+        config: the shape of the model.
+        params: as returned by `init`.
+        batch: int32 arrays input_ids, input_mask, segment_ids [B, T], masked_lm_positions [B, P]
+            and, with dropout, row [B]: the index of each row in the global batch.
+        dropout_key: typed PRNG key of this step, the same on all devices; None switches dropout
+            off.
+
+    Returns:
+        Float32 logits, `PretrainingOutput`.
+
+    Raises:
+        ValueError: if the parameters do not fit the config, or a row is longer than the position
+            table.
+    """
+    model = _build(config, params)
+    noise = _noise(config, batch, dropout_key)
+    tokens = (batch["input_ids"], batch["input_mask"], batch["segment_ids"])
+    return model(*tokens, batch["masked_lm_positions"], noise)
+
+
+def encode(
+    config: ModelConfig, params: Params, batch: Batch, *, dropout_key: jax.Array | None = None
+) -> tuple[jax.Array, jax.Array]:
+    """Computes the encoder alone; arguments and errors are those of `apply`, less the positions.
+
+    Returns:
+        The sequence [B, T, D] and the pooled first token [B, D], in the compute dtype.
+    """
+    model = _build(config, params)
+    noise = _noise(config, batch, dropout_key)
+    return model.encode(batch["input_ids"], batch["input_mask"], batch["segment_ids"], noise)
+
+
+def stacked_axes(params: Params) -> Params:
+    """Counts the leading axes of each tensor that enumerate layers.
+
+    Args:
+        params: a tree like that of `init`, of arrays or ShapeDtypeStructs.
+
+    Returns:
+        The same tree of ints, 1 for tensors of the encoder's layers, 0 elsewhere: an optimizer
+        with one step size per layer (LAMB) takes its norms over the remaining axes.
+    """
+    return {
+        name: jax.tree.map(lambda _, n=int(name == "layers"): n, subtree)
+        for name, subtree in params.items()
+    }
+
+
+def _build(config: ModelConfig, params: Params) -> BertForPreTraining:
+    graphdef, abstract = _structure(config)
+    expected, got = _shapes(nnx.to_pure_dict(abstract)), _shapes(params)
+    if got != expected:
+        missing, extra = dict(expected.items() - got.items()), dict(got.items() - expected.items())
+        raise ValueError(
+            f"parameters do not fit the config: expected {missing or 'no more'}, got "
+            f"{extra or 'nothing else'}"
+        )
+    state = jax.tree.map(lambda leaf: leaf, abstract)  # a copy, the next line writes into it
+    nnx.replace_by_pure_dict(state, params)
+    return nnx.merge(graphdef, state)
+
+
+def _shapes(params: Params) -> dict[str, tuple[int, ...]]:
+    leaves = jax.tree_util.tree_leaves_with_path(params)
+    return {
+        jax.tree_util.keystr(path, simple=True, separator="/"): leaf.shape for path, leaf in leaves
+    }
+
+
+@functools.cache
+def _structure(config: ModelConfig) -> tuple[nnx.GraphDef, nnx.State]:
+    return nnx.split(nnx.eval_shape(lambda: BertForPreTraining(config, rngs=nnx.Rngs(0))))
+
+
+def _noise(config: ModelConfig, batch: Batch, key: jax.Array | None) -> Noise | None:
+    return None if key is None else Noise(key, batch["row"], config.dropout_rng)

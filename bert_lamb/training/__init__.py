@@ -1,0 +1,1 @@
+"""Pretraining; start reading at trainer.py."""

@@ -1,0 +1,336 @@
+"""Checkpoints: written in the background, complete or absent, restored on any mesh.
+
+A checkpoint is a folder `checkpoints/STEP` with three items: `params`, `optimizer` (everything
+else of the training state) and `progress` (a JSON record of where the run stands). STEP is the
+number of batches consumed, that is, of completed steps.
+"""
+
+import hashlib
+import logging
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+from etils import epath
+from jax.sharding import Sharding
+
+from bert_lamb.training.state import Params, TrainState
+
+log = logging.getLogger(__name__)
+ITEMS = ("params", "optimizer", "progress")
+
+
+class CheckpointError(RuntimeError):
+    """A checkpoint that is missing, incomplete or of another run."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a run stands; part of every checkpoint.
+
+    Attributes:
+        step: batches consumed over all phases, equal to the checkpoint's name.
+        phase: index of the phase that consumes the next batch; the number of phases at the end.
+        next_batch: index, within that phase, of the next batch. Batches are a pure function of
+            (records, seed, index), so this one integer is the position in the data.
+        seed: of the run.
+        records: fingerprint of the records' manifest, by directory.
+        config: the resolved configuration.
+        version: of bert_lamb, that wrote it.
+    """
+
+    step: int
+    phase: int
+    next_batch: int
+    seed: int
+    records: dict[str, str]
+    config: dict[str, Any]
+    version: str
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any], where: str) -> "Progress":
+        """Reads what `asdict` wrote.
+
+        Raises:
+            CheckpointError: if a key is missing; nothing is ever assumed in its place.
+        """
+        missing = [key for key in cls.__dataclass_fields__ if key not in values]
+        if missing:
+            raise CheckpointError(f"{where}: progress lacks {', '.join(missing)}")
+        return cls(**{key: values[key] for key in cls.__dataclass_fields__})
+
+
+class Checkpoints:
+    """The checkpoints of one working directory.
+
+    Use as a context manager: leaving it waits for the save in progress.
+    """
+
+    def __init__(self, workdir: epath.PathLike, *, keep: int = 3, read_only: bool = False) -> None:
+        """Opens `workdir`/checkpoints, keeping the newest `keep` steps."""
+        self.directory = epath.Path(workdir) / "checkpoints"
+        if read_only and not self.directory.exists():
+            raise CheckpointError(
+                f"{self.directory}: no checkpoints here; give the --workdir of a pretraining run"
+            )
+        self._keep, self._read_only = keep, read_only
+        self._manager = self._open()
+
+    def _open(self) -> ocp.CheckpointManager:
+        return ocp.CheckpointManager(
+            self.directory,
+            options=ocp.CheckpointManagerOptions(
+                max_to_keep=self._keep, read_only=self._read_only, enable_async_checkpointing=True
+            ),
+            item_handlers={
+                "params": ocp.StandardCheckpointHandler(),
+                "optimizer": ocp.StandardCheckpointHandler(),
+                "progress": ocp.JsonCheckpointHandler(),
+            },
+        )
+
+    def __enter__(self) -> "Checkpoints":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._manager.close()
+
+    def steps(self) -> list[int]:
+        """Returns the steps of the complete checkpoints, oldest first."""
+        return sorted(self._manager.all_steps())
+
+    def save(self, state: TrainState, progress: Progress) -> None:
+        """Starts saving; returns when the arrays have left the device.
+
+        An error of the save before surfaces here.
+        """
+        if progress.step in self.steps():
+            return
+        self._manager.save(
+            progress.step,
+            args=ocp.args.Composite(
+                params=ocp.args.StandardSave(state.params),
+                optimizer=ocp.args.StandardSave(_rest(state)),
+                progress=ocp.args.JsonSave(asdict(progress)),
+            ),
+        )
+
+    def wait(self) -> None:
+        """Returns when the last save is complete; raises what went wrong with it."""
+        self._manager.wait_until_finished()
+
+    def restore_newest(
+        self, shapes: TrainState, sharding: Sharding
+    ) -> tuple[TrainState, Progress] | None:
+        """Restores the newest checkpoint that can be read.
+
+        A broken newer one is renamed (nothing is deleted) and a warning says so.
+
+        Args:
+            shapes: of the state.
+            sharding: of every array.
+
+        Returns:
+            The state and where it stands; None where there is no checkpoint.
+
+        Raises:
+            CheckpointError: if there are checkpoints and none can be read.
+        """
+        steps = self.steps()
+        broken: dict[int, Exception] = {}
+        for step in reversed(steps):
+            try:
+                restored = self._restore(step, shapes, sharding)
+            except Exception as error:  # whatever a damaged file makes the storage layer raise
+                log.warning(
+                    "checkpoint %s/%d cannot be read (%s); trying the one before",
+                    self.directory,
+                    step,
+                    _first_line(error),
+                )
+                broken[step] = error
+                continue
+            self._set_aside(broken)
+            return restored
+        if broken:
+            raise CheckpointError(
+                f"{self.directory}: none of the checkpoints {steps} can be read; the newest "
+                f"fails with: {_first_line(broken[steps[-1]])}"
+            )
+        return None
+
+    def restore_params(
+        self, shapes: Params, sharding: Sharding, step: int | None = None
+    ) -> tuple[Params, Progress]:
+        """Restores the parameters alone, of `step` or of the newest checkpoint.
+
+        Raises:
+            CheckpointError: if there is no such checkpoint or it cannot be read.
+        """
+        steps = self.steps()
+        if not steps or (step is not None and step not in steps):
+            raise CheckpointError(f"{self.directory}: no checkpoint {step or ''}; found {steps}")
+        step = steps[-1] if step is None else step
+        try:
+            progress = self.progress(step)
+            restored = self._manager.restore(
+                step,
+                args=ocp.args.Composite(params=ocp.args.StandardRestore(_placed(shapes, sharding))),
+            )
+        except CheckpointError:
+            raise
+        except Exception as error:
+            raise CheckpointError(
+                f"{self.directory}/{step} cannot be read: {_first_line(error)}"
+            ) from error
+        return restored["params"], progress
+
+    def progress(self, step: int) -> Progress:
+        """Reads where the checkpoint of `step` stands."""
+        where = f"{self.directory}/{step}"
+        restored = self._manager.restore(
+            step, args=ocp.args.Composite(progress=ocp.args.JsonRestore())
+        )
+        return Progress.from_json(restored["progress"], where)
+
+    def _restore(
+        self, step: int, shapes: TrainState, sharding: Sharding
+    ) -> tuple[TrainState, Progress]:
+        progress = self.progress(step)
+        shapes = _placed(shapes, sharding)
+        restored = self._manager.restore(
+            step,
+            args=ocp.args.Composite(
+                params=ocp.args.StandardRestore(shapes.params),
+                optimizer=ocp.args.StandardRestore(_rest(shapes)),
+            ),
+        )
+        state = TrainState(params=restored["params"], **restored["optimizer"])
+        if not progress.step == step == int(state.step):
+            raise CheckpointError(
+                f"{self.directory}/{step}: progress says step {progress.step}, "
+                f"the state says {int(state.step)}"
+            )
+        return state, progress
+
+    def _set_aside(self, broken: dict[int, Exception]) -> None:
+        """Renames unreadable checkpoints, so that the run can save those steps again."""
+        if self._read_only or not broken:
+            return
+        self._manager.close()
+        for step in broken:
+            aside = self.directory / f"unreadable-{step}"
+            while aside.exists():
+                aside = aside.with_name(aside.name + "x")
+            (self.directory / str(step)).rename(aside)
+            log.warning("moved the unreadable checkpoint %d to %s", step, aside)
+        self._manager = self._open()
+
+
+def describe(path: epath.PathLike) -> str:
+    """Says what a checkpoint holds: its step, its tensors, whether it has optimizer state.
+
+    Args:
+        path: a checkpoint folder: of a run (`WORKDIR/checkpoints/STEP`), or one that holds
+            nothing but parameters.
+
+    Raises:
+        CheckpointError: if `path` holds no checkpoint.
+    """
+    folder = epath.Path(path)
+    if not folder.is_dir():
+        raise CheckpointError(f"{path}: no such checkpoint folder")
+    items = {name: folder / name for name in ITEMS if (folder / name).is_dir()}
+    try:
+        tree = _metadata(items.get("params", folder))
+        optimizer = _metadata(items["optimizer"]) if "optimizer" in items else None
+    except Exception as error:
+        raise CheckpointError(f"{path}: not a readable checkpoint: {_first_line(error)}") from error
+    leaves = jax.tree_util.tree_flatten_with_path(tree)[0]
+    lines = [
+        f"{jax.tree_util.keystr(key, simple=True, separator='/'):48} {leaf.dtype!s:10} "
+        f"{list(leaf.shape)}"
+        for key, leaf in leaves
+    ]
+    count = sum(int(np.prod(leaf.shape)) for _, leaf in leaves)
+    state = (
+        "no optimizer state"
+        if optimizer is None
+        else f"optimizer state: {len(jax.tree.leaves(optimizer))} tensors"
+    )
+    step = f"step {folder.name}" if "progress" in items else "step unknown"
+    return "\n".join([*lines, f"{len(leaves)} tensors, {count:,} parameters; {state}, {step}"])
+
+
+def load_weights(path: epath.PathLike, shapes: Params, sharding: Sharding) -> tuple[Params, str]:
+    """Reads parameters from a checkpoint folder to start another run from.
+
+    Args:
+        path: as for `describe`.
+        shapes: the expected parameters' shapes and dtypes.
+        sharding: of every array.
+
+    Returns:
+        The parameters, and a sentence that says what was not loaded.
+
+    Raises:
+        CheckpointError: if a parameter is missing, unexpected or of another shape.
+    """
+    summary = describe(path).splitlines()[-1]
+    folder = epath.Path(path)
+    folder = folder / "params" if (folder / "params").is_dir() else folder
+    stored, wanted = _flat(_metadata(folder)), _flat(shapes)
+    faults = [f"missing {name}" for name in wanted if name not in stored]
+    faults += [f"unexpected {name}" for name in stored if name not in wanted]
+    faults += [
+        f"{name} has shape {tuple(stored[name].shape)}, the model {tuple(leaf.shape)}"
+        for name, leaf in wanted.items()
+        if name in stored and tuple(stored[name].shape) != tuple(leaf.shape)
+    ]
+    if faults:
+        raise CheckpointError(f"{path} does not fit the model: {'; '.join(faults)}")
+    with ocp.StandardCheckpointer() as reader:
+        params = reader.restore(folder, _placed(shapes, sharding))
+    left = (
+        "no optimizer state and no step are in it"
+        if "no optimizer" in summary
+        else ("its optimizer state, step and data position are not taken over")
+    )
+    return params, f"weights from {path} ({summary}); {left}"
+
+
+def fingerprint(params: Params) -> str:
+    """Returns 12 hexadecimal digits that tell one set of parameter values from another."""
+    digest = hashlib.sha256()
+    for leaf in jax.tree.leaves(params):
+        digest.update(np.asarray(jax.device_get(leaf)).tobytes())
+    return digest.hexdigest()[:12]
+
+
+def _rest(state: TrainState) -> dict[str, Any]:
+    return {
+        "step": state.step,
+        "opt_state": state.opt_state,
+        "window": state.window,
+        "skipped": state.skipped,
+    }
+
+
+def _placed(tree: Any, sharding: Sharding) -> Any:
+    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), tree)
+
+
+def _flat(tree: Any) -> dict[str, Any]:
+    leaves = jax.tree_util.tree_flatten_with_path(tree)[0]
+    return {jax.tree_util.keystr(key, simple=True, separator="/"): leaf for key, leaf in leaves}
+
+
+def _metadata(folder: epath.Path) -> Any:
+    with ocp.StandardCheckpointer() as reader:
+        return reader.metadata(folder).item_metadata.tree
+
+
+def _first_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error) else ''}"

@@ -1,0 +1,142 @@
+"""Where the numbers of a run go: metrics.jsonl, TensorBoard, and a terminal or a log."""
+
+import json
+import logging
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from tensorboardX import SummaryWriter
+
+log = logging.getLogger(__name__)
+
+
+class MetricsFiles:
+    """Appends scalars to `metrics.jsonl` and TensorBoard files of a working directory.
+
+    Lines of steps after `start`, left by a process that ended before its next checkpoint, are
+    removed first: the restarted run writes them again, to the same digits.
+    """
+
+    def __init__(self, workdir: str | os.PathLike[str], *, start: int, tensorboard: bool) -> None:
+        """Opens the files for lines after step `start`."""
+        self._path = Path(workdir) / "metrics.jsonl"
+        _keep_lines_up_to(self._path, start)
+        self._lines = self._path.open("a", encoding="utf-8")
+        self._events = (
+            SummaryWriter(
+                str(Path(workdir) / "tensorboard"), purge_step=start + 1 if start else None
+            )
+            if tensorboard
+            else None
+        )
+
+    def write(self, kind: str, step: int, values: Mapping[str, float | int | str | None]) -> None:
+        """Writes one record; `kind` is "train", "eval", "phase" or "run".
+
+        Args:
+            kind: of record, the prefix of its TensorBoard tags.
+            step: batches consumed so far.
+            values: scalars; None stands for "not available".
+        """
+        self._lines.write(json.dumps({"kind": kind, "step": step, **values}) + "\n")
+        self._lines.flush()
+        if self._events is not None:
+            for name, value in values.items():
+                if isinstance(value, int | float):
+                    self._events.add_scalar(f"{kind}/{name}", value, step)
+
+    def close(self) -> None:
+        """Flushes and closes the files."""
+        self._lines.close()
+        if self._events is not None:
+            self._events.close()
+
+
+def _keep_lines_up_to(path: Path, step: int) -> None:
+    """Drops records of steps after `step`, and a last line cut short by a kill."""
+    if not path.exists():
+        return
+    kept = []
+    for line in path.read_text(encoding="utf-8").splitlines(keepends=True):
+        try:
+            record = json.loads(line)
+        except json.JSONDecodeError:
+            continue
+        if line.endswith("\n") and record["step"] <= step:
+            kept.append(line)
+    scratch = path.with_suffix(".tmp")
+    scratch.write_text("".join(kept), encoding="utf-8")
+    scratch.replace(path)
+
+
+class Display:
+    """A progress bar on a terminal; plain log lines anywhere else."""
+
+    def __init__(self, total_steps: int, done: int) -> None:
+        """Shows a run of `total_steps` steps of which `done` are behind."""
+        self._total = total_steps
+        self._done = done
+        self._bar: Progress | None = None
+        self._task: TaskID | None = None
+        if sys.stderr.isatty():
+            self._bar = Progress(
+                TextColumn("[bold]{task.description}"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TextColumn("{task.fields[note]}"),
+                TimeRemainingColumn(),
+                console=Console(stderr=True),
+            )
+            self._task = self._bar.add_task("", total=total_steps, completed=done, note="")
+
+    def __enter__(self) -> "Display":
+        if self._bar is not None:
+            self._bar.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def advance(self, step: int, phase: str) -> None:
+        """Moves the bar to `step`."""
+        if self._bar is not None and self._task is not None:
+            self._bar.update(self._task, completed=step, description=phase)
+
+    def window(self, step: int, note: str, seconds_left: float | None) -> None:
+        """Shows the figures of the window that ends at `step`."""
+        if self._bar is not None and self._task is not None:
+            self._bar.update(self._task, note=note)
+            return
+        left = "" if seconds_left is None else f"  {clock(seconds_left)} left"
+        log.info("step %d/%d  %s%s", step, self._total, note, left)
+
+    def say(self, text: str) -> None:
+        """Prints a line that stays above the bar."""
+        if self._bar is not None:
+            self._bar.console.print(text, markup=False, highlight=False)
+        else:
+            log.info("%s", text)
+
+
+def clock(seconds: float) -> str:
+    """Writes a duration as h:mm:ss."""
+    whole = round(seconds)
+    return f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}"

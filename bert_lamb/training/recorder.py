@@ -1,0 +1,169 @@
+"""Turns what the steps report into lines for people and files, a window of steps at a time."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import asdict
+from types import TracebackType
+
+import jax
+
+from bert_lamb.evaluation.heldout import HeldoutScore
+from bert_lamb.training.metrics import Display, MetricsFiles, clock
+from bert_lamb.training.throughput import Speed, Stopwatch
+
+Report = Mapping[str, jax.Array]
+
+
+class NonFiniteError(RuntimeError):
+    """Training stands still because gradients are not finite."""
+
+
+class Recorder:
+    """Writes metrics one step late, so that the device never waits for the host.
+
+    `report` keeps the last window's arrays and fetches them when the next step has been
+    dispatched; `flush` fetches them at once. Nothing is read from the device in between.
+    """
+
+    def __init__(
+        self,
+        files: MetricsFiles,
+        display: Display,
+        tensor_names: list[str],
+        total_steps: int,
+        nonfinite_limit: int,
+    ) -> None:
+        self._files, self._display = files, display
+        self._names, self._total = tensor_names, total_steps
+        self._limit = nonfinite_limit
+        self._pending: tuple[int, Report] | None = None
+        self._stopwatch: Stopwatch | None = None
+        self._timed_from = 0
+        self._phase = ""
+        self._began = time.perf_counter()
+
+    def __enter__(self) -> "Recorder":
+        self._display.__enter__()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._display.__exit__(kind, error, trace)
+        self._files.close()
+
+    def say(self, text: str) -> None:
+        """Prints a line."""
+        self._display.say(text)
+
+    def start_phase(self, name: str, stopwatch: Stopwatch, step: int) -> None:
+        """Begins a phase at `step`; its steps are timed by `stopwatch`."""
+        self._phase, self._stopwatch = name, stopwatch
+        self.resume(step)
+
+    def resume(self, step: int) -> None:
+        """Starts the clock anew at `step`, after a compile, an evaluation or a checkpoint."""
+        assert self._stopwatch is not None
+        self._stopwatch.start()
+        self._timed_from = step
+
+    def step_done(self, step: int, report: Report, *, window_ends: bool) -> None:
+        """Takes the report of the step that was just dispatched."""
+        self._display.advance(step, self._phase)
+        self.flush()
+        if window_ends:
+            self._pending = (step, report)
+
+    def flush(self) -> None:
+        """Writes the pending window, waiting for its last step.
+
+        Raises:
+            NonFiniteError: if updates were skipped up to the limit.
+        """
+        if self._pending is None:
+            return
+        (step, report), self._pending = self._pending, None
+        self.check_finite(step, report)
+        values = {name: float(value) for name, value in jax.device_get(report).items()}
+        means = _means(values)
+        assert self._stopwatch is not None
+        # The window may have begun before the clock did: count its mean tokens per step.
+        steps = step - self._timed_from
+        tokens = steps * values["tokens"] / max(values["updates"], 1)
+        speed = self._stopwatch.stop(steps, tokens)
+        self._timed_from = step
+        self._files.write("train", step, {**means, **_speed_fields(speed)})
+        left = None if speed is None else speed.seconds_per_step * (self._total - step)
+        self._display.window(step, _note(means, speed), left)
+
+    def evaluation(self, step: int, score: HeldoutScore) -> None:
+        """Writes held-out scores."""
+        self._files.write("eval", step, score.to_dict())
+        self.say(
+            f"step {step}: held-out MLM loss {score.mlm_loss:.4f}, accuracy "
+            f"{score.mlm_accuracy:.4f}; NSP loss {score.nsp_loss:.4f}, accuracy "
+            f"{score.nsp_accuracy:.4f} ({score.examples} examples)"
+        )
+
+    def end_phase(self, step: int, compile_seconds: float) -> None:
+        """Writes the phase's rates: whole steps only, compile and evaluation apart."""
+        assert self._stopwatch is not None
+        speed = self._stopwatch.total()
+        self._files.write(
+            "phase", step, {"compile_seconds": compile_seconds} | _speed_fields(speed)
+        )
+        if speed is not None:
+            share = "n/a" if speed.peak_share is None else f"{speed.peak_share:.1%}"
+            self.say(
+                f"{self._phase}: {speed.tokens:,.0f} tokens/s, {speed.sequences:,.1f} sequences/s, "
+                f"{speed.padding:.1%} padding, {speed.model_flops / 1e9:,.1f} model GFLOP/s, share "
+                f"of peak {share}; compiled in {compile_seconds:.1f} s"
+            )
+
+    def end_run(self, step: int) -> None:
+        """Writes how long this process trained."""
+        seconds = time.perf_counter() - self._began
+        self._files.write("run", step, {"wall_seconds": seconds})
+        self.say(f"trained up to step {step} in {clock(seconds)}")
+
+    def check_finite(self, step: int, report: Report) -> None:
+        """Waits for `step` and looks whether training stands still.
+
+        Raises:
+            NonFiniteError: if updates were skipped up to the limit.
+        """
+        if int(report["skipped_in_row"]) < self._limit:
+            return
+        self._files.write("run", step, {"skipped_total": int(report["skipped_total"])})
+        raise NonFiniteError(
+            f"step {step}: gradients were not finite in {self._limit} updates in a row, first in "
+            f"tensor {self._names[int(report['skipped_tensor'])]}; the parameters were not changed "
+            "by them. Lower phases[].peak_lr or lengthen its warmup_steps, and restart from the "
+            "last checkpoint."
+        )
+
+
+def _means(values: Mapping[str, float]) -> dict[str, float]:
+    mlm, nsp = max(values["mlm_weight"], 1), max(values["nsp_weight"], 1)
+    return {
+        "loss": values["mlm_loss"] / mlm + values["nsp_loss"] / nsp,
+        "mlm_loss": values["mlm_loss"] / mlm,
+        "mlm_accuracy": values["mlm_correct"] / mlm,
+        "nsp_loss": values["nsp_loss"] / nsp,
+        "nsp_accuracy": values["nsp_correct"] / nsp,
+        "grad_norm": values["grad_norm"] / max(values["updates"], 1),
+        "learning_rate": values["learning_rate"],
+        "skipped_total": values["skipped_total"],
+    }
+
+
+def _speed_fields(speed: Speed | None) -> dict[str, float | None]:
+    return {} if speed is None else asdict(speed)
+
+
+def _note(means: Mapping[str, float], speed: Speed | None) -> str:
+    rate = "" if speed is None else f"  {speed.tokens:,.0f} tokens/s"
+    return f"loss {means['loss']:.3f}  MLM {means['mlm_accuracy']:.1%}{rate}"

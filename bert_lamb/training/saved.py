@@ -1,0 +1,124 @@
+"""A finished or running pretraining, opened to be used: its model, tokenizer and scores."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from bert_lamb.config import PretrainConfig, from_dict
+from bert_lamb.data.pipeline import Batch, eval_batches, read_token_rows
+from bert_lamb.data.records import check_records, read_manifest
+from bert_lamb.data.tokenizer import Tokenizer
+from bert_lamb.evaluation.heldout import build_evaluator, evaluate
+from bert_lamb.evaluation.unigram import score_unigram, token_counts
+from bert_lamb.parallel.mesh import make_mesh, replicated
+from bert_lamb.training import preflight
+from bert_lamb.training.checkpoint import CheckpointError, Checkpoints, fingerprint
+from bert_lamb.training.start import parameter_shapes
+from bert_lamb.training.state import Params
+
+
+@dataclass(frozen=True)
+class SavedModel:
+    """The parameters of a checkpoint with what is needed to use them.
+
+    Attributes:
+        config: of the run.
+        params: fp32, on this machine's devices.
+        tokenizer: of the run.
+        step: of the checkpoint.
+    """
+
+    config: PretrainConfig
+    params: Params
+    tokenizer: Tokenizer
+    step: int
+
+
+def load_saved(workdir: Path, step: int | None = None) -> SavedModel:
+    """Opens the checkpoint of `step`, default the newest, of the run in `workdir`.
+
+    Raises:
+        ConfigError: if `workdir` holds no run.
+        CheckpointError: if there is no such checkpoint, or it cannot be read.
+    """
+    config = from_dict(PretrainConfig, preflight.read_config(workdir))
+    with Checkpoints(workdir, read_only=True) as checkpoints:
+        params, progress = checkpoints.restore_params(
+            parameter_shapes(config.model), replicated(make_mesh()), step
+        )
+    return SavedModel(config, params, Tokenizer.load(workdir), progress.step)
+
+
+def score_saved(
+    workdir: Path,
+    step: int | None,
+    records: str,
+    train_records: str | None,
+    *,
+    batch: int,
+    max_examples: int,
+) -> dict[str, float | int | str]:
+    """Scores a checkpoint on held-out records; the same checkpoint scores the same each time.
+
+    Args:
+        workdir: of the run.
+        step: of the checkpoint; None takes the newest.
+        records: held-out records.
+        train_records: training records from which the unigram baseline takes its frequencies;
+            None leaves the baseline out.
+        batch: rows at once over all devices, rounded up to a multiple of their number.
+        max_examples: 0 takes all.
+
+    Returns:
+        The scores with the checkpoint's step and the fingerprint of its parameters.
+
+    Raises:
+        DataError: if the records do not fit the model or its tokenizer.
+    """
+    saved = load_saved(workdir, step)
+    manifest = read_manifest(records)
+    if manifest.tokenizer_hash != saved.tokenizer.hash:
+        raise CheckpointError(
+            f"records {records!r} were made with the vocabulary {manifest.tokenizer_hash[:12]}, "
+            f"the model with {saved.tokenizer.hash[:12]}; build the records with {workdir}"
+        )
+    phase = next(
+        (p for p in saved.config.phases if p.seq_length == manifest.seq_length),
+        saved.config.phases[-1],
+    )
+    check_records(
+        manifest,
+        seq_length=min(manifest.seq_length, saved.config.model.max_positions),
+        vocab_size=saved.config.model.vocab_size,
+        max_predictions=phase.max_predictions,
+    )
+    mesh = make_mesh()
+
+    def batches() -> Iterator[Batch]:
+        return eval_batches(
+            records,
+            seq_length=manifest.seq_length,
+            max_predictions=phase.max_predictions,
+            batch=-(-batch // mesh.size) * mesh.size,
+            masking=saved.config.masking,
+            seed=saved.config.seed,
+            max_examples=max_examples,
+        )
+
+    score = evaluate(build_evaluator(saved.config.model, mesh), saved.params, batches())
+    result: dict[str, float | int | str] = {
+        "step": saved.step,
+        "parameters": fingerprint(saved.params),
+        "records": records,
+        **score.to_dict(),
+    }
+    if train_records is None:
+        return result
+    counts = token_counts(read_token_rows(train_records), saved.config.model.vocab_size)
+    floor = score_unigram(counts, batches())
+    return result | {
+        "unigram_loss": floor.loss,
+        "most_frequent_token": saved.tokenizer.token(floor.token),
+        "most_frequent_accuracy": floor.accuracy,
+        "accuracy_ratio": score.mlm_accuracy / max(floor.accuracy, 1e-9),
+    }

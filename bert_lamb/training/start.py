@@ -1,0 +1,104 @@
+"""Where a run starts: from random weights, from given ones, or from its own last checkpoint."""
+
+import dataclasses
+import hashlib
+import json
+from functools import partial
+
+import jax
+from jax.sharding import Mesh
+
+import bert_lamb
+from bert_lamb import model
+from bert_lamb.config import ModelConfig, PretrainConfig, to_dict
+from bert_lamb.data.records import Manifest
+from bert_lamb.parallel.mesh import replicated
+from bert_lamb.training.checkpoint import CheckpointError, Checkpoints, Progress, load_weights
+from bert_lamb.training.phases import hand_over, locate, make_optimizer
+from bert_lamb.training.state import Params, TrainState, new_state
+
+
+def initial_state(config: PretrainConfig) -> TrainState:
+    """Draws the state before the first step; a function of the configuration alone."""
+    params = model.init(config.model, jax.random.key(config.seed))
+    return new_state(params, make_optimizer(config.optimizer, config.phases[0], params))
+
+
+def begin(
+    config: PretrainConfig, manifests: dict[str, Manifest], checkpoints: Checkpoints, mesh: Mesh
+) -> tuple[TrainState, str]:
+    """Returns the state to start from and a sentence that says where it comes from.
+
+    Raises:
+        CheckpointError: if a checkpoint cannot be read or belongs to other records.
+    """
+    placed = replicated(mesh)
+    shapes = jax.eval_shape(partial(initial_state, config))
+    restored = checkpoints.restore_newest(shapes, placed)
+    if restored is not None:
+        state, found = restored
+        _check_position(found, progress_at(config, manifests, found.step))
+        if found.step == config.total_steps:
+            return state, f"this run is complete: {found.step} steps"
+        return state, (
+            f"resuming at step {found.step} of {config.total_steps}: phase {found.phase + 1}, "
+            f"batch {found.next_batch} of it"
+        )
+    if config.init_from:
+        params, sentence = load_weights(config.init_from, shapes.params, placed)
+        optimizer = make_optimizer(config.optimizer, config.phases[0], params)
+        return jax.jit(lambda p: new_state(p, optimizer), out_shardings=placed)(params), sentence
+    state = jax.jit(partial(initial_state, config), out_shardings=placed)()
+    return state, f"starting from random weights, {model.count_params(config.model):,} parameters"
+
+
+def enter_phase(config: PretrainConfig, index: int, state: TrainState, mesh: Mesh) -> TrainState:
+    """Returns the state with which phase `index`, not the first, starts: its carry-over applied."""
+    phase = config.phases[index]
+    optimizer = make_optimizer(config.optimizer, phase, state.params)
+
+    def enter(state: TrainState) -> TrainState:
+        fresh = new_state(state.params, optimizer)
+        return TrainState(
+            step=state.step,
+            params=state.params,
+            opt_state=hand_over(phase.carry, state.opt_state, fresh.opt_state),
+            window=fresh.window,
+            skipped=state.skipped,
+        )
+
+    return jax.jit(enter, out_shardings=replicated(mesh))(state)
+
+
+def progress_at(config: PretrainConfig, manifests: dict[str, Manifest], step: int) -> Progress:
+    """Returns where the run stands after `step` batches."""
+    phase, next_batch = locate(config.phases, step)
+    return Progress(
+        step=step,
+        phase=phase,
+        next_batch=next_batch,
+        seed=config.seed,
+        records={folder: _fingerprint(manifest) for folder, manifest in manifests.items()},
+        config=to_dict(config),
+        version=bert_lamb.__version__,
+    )
+
+
+def parameter_shapes(config: ModelConfig) -> Params:
+    """Returns the shapes and dtypes of the parameters."""
+    return jax.eval_shape(lambda: model.init(config, jax.random.key(0)))
+
+
+def _fingerprint(manifest: Manifest) -> str:
+    text = json.dumps(dataclasses.asdict(manifest), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _check_position(found: Progress, expected: Progress) -> None:
+    for key in ("step", "phase", "next_batch", "seed", "records"):
+        if getattr(found, key) != getattr(expected, key):
+            raise CheckpointError(
+                f"the checkpoint of step {found.step} has {key} = {getattr(found, key)}, this run "
+                f"expects {getattr(expected, key)}; resume with the records and the configuration "
+                "of the run that wrote it, or give a new --workdir"
+            )

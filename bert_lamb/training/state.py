@@ -1,0 +1,73 @@
+"""What a training step reads and writes."""
+
+import dataclasses
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+
+Params = dict[str, Any]
+SUMS = (
+    "mlm_loss", "mlm_weight", "mlm_correct",
+    "nsp_loss", "nsp_weight", "nsp_correct",
+    "tokens", "grad_norm", "updates",
+)  # fmt: skip
+
+
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["in_row", "total", "tensor"],
+    meta_fields=[],
+)
+@dataclasses.dataclass(frozen=True)
+class Skipped:
+    """Updates left out because their gradient was not finite.
+
+    Attributes:
+        in_row: i32 [], how many in a row, up to now.
+        total: i32 [], how many in the whole run.
+        tensor: i32 [], index of the first parameter whose gradient was not finite at the latest
+            skipped update, in the order of `jax.tree.leaves`; -1 where there was none.
+    """
+
+    in_row: jax.Array
+    total: jax.Array
+    tensor: jax.Array
+
+
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["step", "params", "opt_state", "window", "skipped"],
+    meta_fields=[],
+)
+@dataclasses.dataclass(frozen=True)
+class TrainState:
+    """The whole state of a run on the devices; every random choice follows from (seed, step).
+
+    Attributes:
+        step: i32 [], batches consumed over all phases: the position in the data.
+        params: fp32 parameters, nested dict.
+        opt_state: optax state of the present phase's optimizer.
+        window: f32 [] each, sums (`SUMS`) since the last line of metrics.
+        skipped: the record of non-finite updates.
+    """
+
+    step: jax.Array
+    params: Params
+    opt_state: optax.OptState
+    window: dict[str, jax.Array]
+    skipped: Skipped
+
+
+def new_state(params: Params, optimizer: optax.GradientTransformation) -> TrainState:
+    """Returns the state before the first step."""
+    zero = jnp.zeros((), jnp.int32)
+    return TrainState(
+        step=zero,
+        params=params,
+        opt_state=optimizer.init(params),
+        window={name: jnp.zeros((), jnp.float32) for name in SUMS},
+        skipped=Skipped(in_row=zero, total=zero, tensor=zero - 1),
+    )

@@ -1,0 +1,51 @@
+"""Eight virtual CPU devices for every test; the shared corpora where they are at hand."""
+
+from pathlib import Path
+
+import jax
+import pytest
+
+jax.config.update("jax_num_cpu_devices", 8)
+
+SHARED = Path(__file__).resolve().parents[2] / "shared"
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """The folder of real data beside the checkout; the test is skipped where it is absent."""
+    if not SHARED.is_dir():
+        pytest.skip(f"needs the real data in {SHARED}, which is absent here")
+    return SHARED
+
+
+@pytest.fixture(scope="session")
+def prose(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A text file of real English: some of Python's documentation topics, one document each."""
+    from pydoc_data.topics import topics
+
+    documents = []
+    for name in sorted(topics)[:40]:
+        paragraphs = [" ".join(part.split()) for part in topics[name].split("\n\n")]
+        documents.append("\n".join(part for part in paragraphs if part[:1].isalpha())[:3000])
+    path = tmp_path_factory.mktemp("prose") / "topics.txt"
+    path.write_text("\n\n".join(filter(None, documents)), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="session")
+def records(prose: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
+    """Record sets (folders train/ and heldout/) by sequence length, of one small vocabulary."""
+    from bert_lamb.data.build import build_records
+    from bert_lamb.data.corpus import ReadStats, open_sources
+    from bert_lamb.data.tokenizer import Tokenizer
+
+    folder = tmp_path_factory.mktemp("records")
+    sources = open_sources([str(prose)])
+    tokenizer = Tokenizer.train(
+        (document.text for source in sources for document in source.read(ReadStats())), 500
+    )
+    for length in (16, 32):
+        build_records(
+            sources, folder / f"seq{length}", tokenizer, length, heldout=0.1, num_shards=2
+        )
+    return {length: folder / f"seq{length}" for length in (16, 32)}

@@ -1,0 +1,116 @@
+import json
+import shutil
+
+import numpy as np
+import pytest
+from array_record.python.array_record_module import ArrayRecordReader
+
+from bert_lamb.data.errors import DataError
+from bert_lamb.data.examples import Example
+from bert_lamb.data.records import check_records, id_dtype, pack, read_manifest, unpack
+
+
+@pytest.mark.parametrize("vocab_size", [300, 65_536, 65_537])
+def test_records_read_back(vocab_size):
+    top = vocab_size - 1
+    examples = [
+        Example([5, top, 7], [8], True),
+        Example([9], [10, 11, 12, 13], False),
+        Example([], [], False),
+        Example(list(range(20, 29)), list(range(30, 38)), True),
+    ]
+    dtype = id_dtype(vocab_size)
+    assert dtype.itemsize == (2 if vocab_size <= 65_536 else 4)
+    records = [pack(example, dtype) for example in examples]
+    pairs = unpack(records, dtype, 20, cls_id=2, sep_id=3, pad_id=0)
+    for row, e in enumerate(examples):
+        expected = [2, *e.ids_a, 3, *e.ids_b, 3]
+        assert pairs.tokens[row].tolist() == expected + [0] * (20 - len(expected))
+        assert pairs.lengths[row] == len(expected)
+        assert pairs.lengths_a[row] == len(e.ids_a) + 2
+        assert pairs.is_random[row] == e.is_random
+
+
+def test_manifest_tells_what_is_inside(records, tokenizer):
+    manifest = read_manifest(records)
+    assert (manifest.seq_length, manifest.vocab_size, manifest.seed) == (64, 300, 3)
+    assert manifest.tokenizer_hash == tokenizer.hash
+    assert manifest.max_token_id < 300
+    assert manifest.num_examples == sum(shard.num_examples for shard in manifest.shards)
+    assert manifest.sources[0]["name"].endswith("made up.txt")
+    assert len(manifest.sources[0]["sha256"]) == 64
+    assert manifest.options == {"copies": 1, "num_shards": 4, "heldout": 0.0}
+    assert 0 < manifest.num_random_next < manifest.num_examples
+
+
+def test_missing_or_foreign_directories_say_how_to_make_records(tmp_path, records):
+    with pytest.raises(DataError, match=r"nope.*no such directory; make records with `bert-lamb"):
+        read_manifest(tmp_path / "nope")
+    with pytest.raises(DataError, match=r"no manifest\.json inside; make records with"):
+        read_manifest(tmp_path)
+    shutil.copytree(records, tmp_path / "train")
+    with pytest.raises(DataError, match=r"did you mean .*train"):
+        read_manifest(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"format_version": 99}, "format_version = 99: expected 1"),
+        ({"colour": 1}, "missing or unknown keys: colour"),
+        (None, "not a manifest"),
+    ],
+)
+def test_damaged_manifests_are_refused(tmp_path, records, change, message):
+    shutil.copytree(records, tmp_path / "set")
+    file = tmp_path / "set" / "manifest.json"
+    values = json.loads(file.read_text("utf-8"))
+    file.write_text("{" if change is None else json.dumps({**values, **change}), "utf-8")
+    with pytest.raises(DataError, match=message):
+        read_manifest(tmp_path / "set")
+
+
+def test_missing_shard_is_named(tmp_path, records):
+    shutil.copytree(records, tmp_path / "set")
+    name = read_manifest(records).shards[2].name
+    (tmp_path / "set" / name).unlink()
+    with pytest.raises(DataError, match=f"shard {name} is missing"):
+        read_manifest(tmp_path / "set")
+
+
+def test_p14_other_row_length_names_both(records):
+    with pytest.raises(DataError, match=r"seq_length = 512: the records were made for 64"):
+        check_records(read_manifest(records), seq_length=512, vocab_size=300, max_predictions=80)
+
+
+def test_p14_impossible_predictions_are_named(records):
+    with pytest.raises(DataError, match="max_predictions = 63: expected 1 to seq_length - 2 = 62"):
+        check_records(read_manifest(records), seq_length=64, vocab_size=300, max_predictions=63)
+
+
+def test_p15_small_vocabulary_names_id_and_size(records):
+    manifest = read_manifest(records)
+    with pytest.raises(
+        DataError, match=f"vocab_size = 50: the records hold token id {manifest.max_token_id}"
+    ):
+        check_records(manifest, seq_length=64, vocab_size=50, max_predictions=10)
+    check_records(manifest, seq_length=64, vocab_size=512, max_predictions=10)
+
+
+def test_shards_are_read_at_random_one_record_at_a_time(records):
+    reader = ArrayRecordReader(str(records / read_manifest(records).shards[0].name))
+    options = reader.writer_options_string()
+    reader.close()
+    assert "group_size:1," in options
+    assert "uncompressed" in options
+
+
+def test_max_token_id_is_that_of_the_records(records):
+    manifest = read_manifest(records)
+    highest = 0
+    for shard in manifest.shards:
+        reader = ArrayRecordReader(str(records / shard.name))
+        ids = [np.frombuffer(record, "<u2", offset=4) for record in reader.read_all()]
+        highest = max(highest, *(int(row.max()) for row in ids))
+        reader.close()
+    assert highest == manifest.max_token_id

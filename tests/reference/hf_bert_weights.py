@@ -1,0 +1,96 @@
+"""Hugging Face's BERT (PyTorch, eager) as an independent reference: its tensors as our tree."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+
+from bert_lamb.config import ModelConfig
+
+
+def reference_model(config: ModelConfig, seed: int) -> transformers.BertForPreTraining:
+    """Builds the model with every parameter random, biases and norms included; dropout off."""
+    model = transformers.BertForPreTraining(
+        transformers.BertConfig(
+            vocab_size=config.vocab_size,
+            num_hidden_layers=config.num_layers,
+            hidden_size=config.hidden_size,
+            num_attention_heads=config.num_heads,
+            intermediate_size=config.intermediate_size,
+            max_position_embeddings=config.max_positions,
+            type_vocab_size=config.type_vocab_size,
+            hidden_act={"gelu": "gelu", "gelu_tanh": "gelu_pytorch_tanh"}[config.activation],
+            layer_norm_eps=config.layer_norm_eps,
+            attn_implementation="eager",
+        )
+    ).eval()
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            center, spread = (1.0, 0.1) if name.endswith("LayerNorm.weight") else (0.0, 0.02)
+            noise = torch.randn(parameter.shape, generator=generator)
+            parameter.copy_(center + spread * noise)
+    return model
+
+
+def as_params(tensors: Mapping[str, np.ndarray], config: ModelConfig) -> dict[str, Any]:
+    """Arranges weights (or their gradients), keyed as the reference names them, as our tree.
+
+    A linear layer of PyTorch holds [outputs, inputs]; ours [inputs, outputs], with heads split.
+    """
+    D, N, L = config.hidden_size, config.num_heads, config.num_layers
+    H = D // N
+    padding = -config.vocab_size % config.vocab_multiple
+
+    def linear(name: str) -> dict[str, np.ndarray]:
+        return {"kernel": tensors[f"{name}.weight"].T, "bias": tensors[f"{name}.bias"]}
+
+    def norm(name: str) -> dict[str, np.ndarray]:
+        return {"scale": tensors[f"{name}.weight"], "bias": tensors[f"{name}.bias"]}
+
+    def heads(name: str) -> dict[str, np.ndarray]:
+        flat = linear(name)
+        return {"kernel": flat["kernel"].reshape(D, N, H), "bias": flat["bias"].reshape(N, H)}
+
+    def layer(name: str) -> dict[str, Any]:
+        out = linear(f"{name}.attention.output.dense")
+        return {
+            "attention": {
+                "query": heads(f"{name}.attention.self.query"),
+                "key": heads(f"{name}.attention.self.key"),
+                "value": heads(f"{name}.attention.self.value"),
+                "out": {"kernel": out["kernel"].reshape(N, H, D), "bias": out["bias"]},
+            },
+            "attention_norm": norm(f"{name}.attention.output.LayerNorm"),
+            "mlp": {
+                "up": linear(f"{name}.intermediate.dense"),
+                "down": linear(f"{name}.output.dense"),
+            },
+            "mlp_norm": norm(f"{name}.output.LayerNorm"),
+        }
+
+    def stack(trees: list[Any]) -> Any:
+        if isinstance(trees[0], dict):
+            return {key: stack([tree[key] for tree in trees]) for key in trees[0]}
+        return np.stack(trees)
+
+    table = "bert.embeddings.{}_embeddings.weight"
+    head = "cls.predictions"
+    return {
+        "embeddings": {
+            "word": {"embedding": np.pad(tensors[table.format("word")], ((0, padding), (0, 0)))},
+            "position": {"embedding": tensors[table.format("position")]},
+            "segment": {"embedding": tensors[table.format("token_type")]},
+            "norm": norm("bert.embeddings.LayerNorm"),
+        },
+        "layers": stack([layer(f"bert.encoder.layer.{i}") for i in range(L)]),
+        "pooler": linear("bert.pooler.dense"),
+        "mlm": {
+            "transform": linear(f"{head}.transform.dense"),
+            "norm": norm(f"{head}.transform.LayerNorm"),
+            "bias": np.pad(tensors[f"{head}.bias"], (0, padding)),
+        },
+        "nsp": linear("cls.seq_relationship"),
+    }
