@@ -250,13 +250,11 @@ def _data_build(args: argparse.Namespace) -> int:
 
 
 def _pretrain(args: argparse.Namespace) -> int:
-    from bert_lamb.training import preflight
-    from bert_lamb.training.trainer import describe_phase, pretrain
+    from bert_lamb.training.trainer import describe_run, pretrain
 
     config = _load_config(args.config, args.config_flags)
     if args.dry_run:
-        config, _ = preflight.resolve(config)
-        print("\n".join(describe_phase(config, i, 1) for i in range(len(config.phases))))
+        print(describe_run(config))
         return OK
     outcome = pretrain(config, args.workdir)
     if outcome.stopped_by is not None:

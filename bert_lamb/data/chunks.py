@@ -1,6 +1,6 @@
 """Documents grouped into chunks, the units of work of a build.
 
-A chunk holds about 2 MiB of text whatever the corpus, so memory does not grow with it; and what
+A chunk holds about 1 MiB of text whatever the corpus, so memory does not grow with it; and what
 becomes of a chunk depends on nothing but the chunk, so any number of workers gives the same.
 """
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from bert_lamb.data.corpus import Document
 
-CHUNK_CHARS = 1 << 21
+CHUNK_CHARS = 1 << 20
 # Chunks of fewer documents take donors along, for more than one place to draw random text from.
 _FEW_DOCUMENTS = 4
 

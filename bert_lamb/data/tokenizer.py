@@ -31,8 +31,8 @@ _UNUSED = re.compile(r"\[unused\d+\]")
 _PIECE = re.compile(r"[^ !-/:-@\[-`{-~]+|[!-/:-@\[-`{-~]")
 
 # Words seen before keep their ids: on English prose that is several times as fast as encoding each
-# anew. The two tables take up to 100 MB a process, and are emptied when they are full.
-_CACHED_WORDS = 1 << 18
+# anew. The two tables take up to 25 MB a process, and are emptied when they are full.
+_CACHED_WORDS = 1 << 16
 # While counting words for a vocabulary, words seen once are forgotten at this many entries.
 _COUNTED_WORDS = 1 << 22
 # Rarer characters become [UNK], as in Google's own vocabularies (of about 1,000 characters).
@@ -136,6 +136,7 @@ class Tokenizer:
     def save(self, directory: str | Path) -> None:
         """Writes tokenizer.json and vocab.txt into `directory`, which must exist."""
         folder = epath.Path(directory)
+        folder.mkdir(parents=True, exist_ok=True)
         (folder / "tokenizer.json").write_bytes(self._serialized)
         lines = "".join(f"{self.token(i)}\n" for i in range(self.vocab_size))
         (folder / "vocab.txt").write_bytes(lines.encode())

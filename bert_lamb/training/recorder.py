@@ -99,11 +99,11 @@ class Recorder:
         left = None if speed is None else speed.seconds_per_step * (self._total - step)
         self._display.window(step, _note(means, speed), left)
 
-    def evaluation(self, step: int, score: HeldoutScore) -> None:
-        """Writes held-out scores."""
-        self._files.write("eval", step, score.to_dict())
+    def evaluation(self, step: int, seq_length: int, score: HeldoutScore) -> None:
+        """Writes the scores on held-out rows of `seq_length` tokens."""
+        self._files.write("eval", step, {"seq_length": seq_length, **score.to_dict()})
         self.say(
-            f"step {step}: held-out MLM loss {score.mlm_loss:.4f}, accuracy "
+            f"step {step}: held out, {seq_length} tokens: MLM loss {score.mlm_loss:.4f}, accuracy "
             f"{score.mlm_accuracy:.4f}; NSP loss {score.nsp_loss:.4f}, accuracy "
             f"{score.nsp_accuracy:.4f} ({score.examples} examples)"
         )
@@ -112,9 +112,8 @@ class Recorder:
         """Writes the phase's rates: whole steps only, compile and evaluation apart."""
         assert self._stopwatch is not None
         speed = self._stopwatch.total()
-        self._files.write(
-            "phase", step, {"compile_seconds": compile_seconds} | _speed_fields(speed)
-        )
+        figures = {"compile_seconds": compile_seconds, **_speed_fields(speed)}
+        self._files.write("phase", step, figures)
         if speed is not None:
             share = "n/a" if speed.peak_share is None else f"{speed.peak_share:.1%}"
             self.say(

@@ -19,7 +19,7 @@ from bert_lamb.config import PhaseConfig, PretrainConfig
 from bert_lamb.data.pipeline import eval_batches, train_batches
 from bert_lamb.data.records import Manifest
 from bert_lamb.evaluation.heldout import Evaluator, build_evaluator, evaluate
-from bert_lamb.optim import leaf_paths
+from bert_lamb.optim import leaf_paths, mask_table, path_mask
 from bert_lamb.parallel.mesh import make_mesh, put_batch
 from bert_lamb.training import preflight
 from bert_lamb.training.checkpoint import Checkpoints
@@ -27,7 +27,7 @@ from bert_lamb.training.metrics import Display, MetricsFiles
 from bert_lamb.training.phases import first_step, learning_rates, locate, make_optimizer, schedule
 from bert_lamb.training.recorder import Recorder
 from bert_lamb.training.signals import StopSignals
-from bert_lamb.training.start import begin, enter_phase, progress_at
+from bert_lamb.training.start import begin, enter_phase, parameter_shapes, progress_at
 from bert_lamb.training.state import TrainState
 from bert_lamb.training.step import Batch, Step, build_step
 from bert_lamb.training.throughput import Stopwatch
@@ -105,6 +105,24 @@ def pretrain(
     return Outcome(state, step, stop.received if step < config.total_steps else None)
 
 
+def describe_run(config: PretrainConfig, devices: Sequence[jax.Device] | None = None) -> str:
+    """Checks a run as `pretrain` does and says what it would do, without doing it.
+
+    Returns:
+        A line for each phase, and a table of what decays and adapts.
+
+    Raises:
+        ConfigError, DataError: as `pretrain`.
+    """
+    config, _ = preflight.resolve(config)
+    size = make_mesh(devices).size
+    preflight.check_devices(config, size)
+    shapes = parameter_shapes(config.model)
+    matrices = path_mask(shapes, config.optimizer.exclude)
+    table = mask_table(shapes, matrices, matrices, model.stacked_axes(shapes))
+    return "\n".join([*(_describe(config, i, size) for i in range(len(config.phases))), table])
+
+
 def _run_phase(run: _Run, index: int, state: TrainState) -> TrainState:
     """Runs what is left of phase `index`; saves at its end, or at the stop that was asked for."""
     config, recorder, phase = run.config, run.recorder, run.config.phases[index]
@@ -112,7 +130,7 @@ def _run_phase(run: _Run, index: int, state: TrainState) -> TrainState:
     last = first + phase.steps
     if step == first and index > 0:
         state = enter_phase(config, index, state, run.mesh)
-    recorder.say(describe_phase(config, index, run.mesh.size))
+    recorder.say(_describe(config, index, run.mesh.size))
     batches = _batches(run, index, step - first)
     batch = next(batches)
     train_step, compile_seconds = _compile(run, index, state, batch)
@@ -194,7 +212,8 @@ def _evaluate(run: _Run, phase: PhaseConfig, state: TrainState, step: int) -> No
         seed=run.config.seed,
         max_examples=run.config.evaluation.max_examples,
     )
-    run.recorder.evaluation(step, evaluate(run.evaluator, state.params, batches))
+    score = evaluate(run.evaluator, state.params, batches)
+    run.recorder.evaluation(step, phase.seq_length, score)
 
 
 def _stopwatch(run: _Run, phase: PhaseConfig) -> Stopwatch:
@@ -209,7 +228,7 @@ def _stopwatch(run: _Run, phase: PhaseConfig) -> Stopwatch:
     )
 
 
-def describe_phase(config: PretrainConfig, index: int, devices: int) -> str:
+def _describe(config: PretrainConfig, index: int, devices: int) -> str:
     """Says in one line what a phase does."""
     phase, rates = config.phases[index], learning_rates(config.phases[index])
     parts = preflight.micro_batches(phase, devices)

@@ -12,7 +12,7 @@ import pytest
 
 from bert_lamb.config import ModelConfig, OptimizerConfig
 from bert_lamb.model import apply, encode, init, padded_vocab, pretraining_sums, stacked_axes
-from tests.model.quick import jit
+from tests.quick import jit
 
 
 def paths(params):

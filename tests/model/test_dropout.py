@@ -11,7 +11,7 @@ from jax.sharding import PartitionSpec as P
 
 from bert_lamb.model import apply, init, pretraining_sums
 from bert_lamb.model.dropout import Noise, dropout, effective_rate, random_bytes
-from tests.model.quick import jit
+from tests.quick import jit
 
 KEY = jax.random.key(3)
 GENERATORS = ["threefry", "rbg"]

@@ -7,7 +7,7 @@ import pytest
 
 from bert_lamb.model import PretrainingOutput, pretraining_sums
 from bert_lamb.model.losses import cross_entropy
-from tests.model.quick import jit
+from tests.quick import jit
 
 B, P, V = 5, 8, 11
 

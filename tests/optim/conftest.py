@@ -1,22 +1,17 @@
 """The independent NumPy twin, and a BERT-shaped tree of parameters."""
 
-import importlib.util
-from pathlib import Path
-
 import numpy as np
 import pytest
+
+from tests.reference import lamb
 
 LAYERS, WIDTH, HEADS, FEED, VOCAB, POSITIONS = 12, 8, 2, 16, 20, 6
 
 
 @pytest.fixture(scope="session")
 def twin():
-    """tests/reference/lamb.py, loaded by path."""
-    path = Path(__file__).resolve().parents[1] / "reference" / "lamb.py"
-    spec = importlib.util.spec_from_file_location("reference_lamb", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    """tests/reference/lamb.py."""
+    return lamb
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """The update does not depend on how the batch is spread over devices and micro-batches."""
 
 import dataclasses
+import functools
 import re
 from typing import Any
 
@@ -8,13 +9,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import Mesh
 
 from bert_lamb import model
 from bert_lamb.config import ModelConfig, OptimizerConfig, PhaseConfig
-from bert_lamb.parallel.mesh import make_mesh, put_batch
+from bert_lamb.parallel.mesh import make_mesh, put_batch, replicated
 from bert_lamb.training.phases import make_optimizer, schedule, schedule_count
 from bert_lamb.training.state import TrainState, new_state
-from bert_lamb.training.step import build_step
+from bert_lamb.training.step import Step, build_step
+from tests.quick import jit
 
 MODEL = ModelConfig(vocab_size=61, num_layers=2, hidden_size=16, num_heads=2, intermediate_size=32,
                     max_positions=16, vocab_multiple=8)  # fmt: skip
@@ -40,24 +43,31 @@ def _batch(seed: int = 0, masks: Any = None) -> dict[str, np.ndarray]:
     }
 
 
+@functools.cache
+def _compiled(
+    config: ModelConfig, devices: int, micro_batches: int, nonfinite_limit: int
+) -> tuple[Step, TrainState, Mesh]:
+    mesh = make_mesh(jax.devices()[:devices])
+    params = jit(functools.partial(model.init, config))(jax.random.key(0))
+    optimizer = make_optimizer(OptimizerConfig(), PHASE, params)
+    step = build_step(
+        config, optimizer, schedule(PHASE), mesh, seed=5, micro_batches=micro_batches,
+        window_steps=1, nonfinite_limit=nonfinite_limit,
+    )  # fmt: skip
+    state = jit(lambda p: new_state(p, optimizer))(params)
+    return jit(step).lower(state, put_batch(_batch(), mesh)).compile(), state, mesh
+
+
 def _run(
     batches: list[dict[str, np.ndarray]],
     *,
     devices: int = 1,
     micro_batches: int = 1,
     config: ModelConfig = MODEL,
-    nonfinite_limit: int = 1,
+    nonfinite_limit: int = 2,
 ) -> tuple[TrainState, list[dict[str, float]]]:
-    mesh = make_mesh(jax.devices()[:devices])
-    params = model.init(config, jax.random.key(0))
-    optimizer = make_optimizer(OptimizerConfig(), PHASE, params)
-    state = new_state(params, optimizer)
-    step = jax.jit(
-        build_step(
-            config, optimizer, schedule(PHASE), mesh, seed=5, micro_batches=micro_batches,
-            window_steps=1, nonfinite_limit=nonfinite_limit,
-        )
-    )  # fmt: skip
+    step, state, mesh = _compiled(config, devices, micro_batches, nonfinite_limit)
+    state = jax.device_put(state, replicated(mesh))
     reports = []
     for batch in batches:
         state, report = step(state, put_batch(batch, mesh))
@@ -108,23 +118,12 @@ def test_p60_two_devices_with_one_and_nine_masked_tokens():
     _close(two, one, 1e-6)
 
 
-def test_gradients_are_reduced_once_per_update_whatever_the_accumulation():
-    for micro_batches in (1, 2):
-        mesh = make_mesh(jax.devices()[:8])
-        params = model.init(MODEL, jax.random.key(0))
-        optimizer = make_optimizer(OptimizerConfig(), PHASE, params)
-        step = build_step(
-            MODEL, optimizer, schedule(PHASE), mesh, seed=0,
-                          micro_batches=micro_batches, window_steps=1, nonfinite_limit=1)  # fmt: skip
-        text = (
-            jax.jit(step)
-            .lower(new_state(params, optimizer), put_batch(_batch(), mesh))
-            .compile()
-            .as_text()
-        )
-        computations = re.split(r"\n(?=%|ENTRY)", text)
-        reducing = {c.split("(")[0].split()[0] for c in computations if " all-reduce(" in c}
-        assert reducing == {"ENTRY"}
+@pytest.mark.parametrize("micro_batches", [1, 2])
+def test_gradients_are_reduced_once_per_update_whatever_the_accumulation(micro_batches):
+    step, _, _ = _compiled(MODEL, 8, micro_batches, 2)
+    computations = re.split(r"\n(?=%|ENTRY)", step.as_text())
+    reducing = {c.split()[0] for c in computations if " all-reduce(" in c}
+    assert reducing == {"ENTRY"}  # none inside of a loop
 
 
 @pytest.mark.parametrize("masks", [0, 37 % P])
@@ -144,8 +143,8 @@ def _poisoned(batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def test_p51_p58_nonfinite_updates_change_nothing_are_counted_and_stop_the_run():
-    before, _ = _run([_batch(0)], nonfinite_limit=2)
-    after, reports = _run([_batch(0), _poisoned(_batch(1))], nonfinite_limit=2)
+    before, _ = _run([_batch(0)])
+    after, reports = _run([_batch(0), _poisoned(_batch(1))])
     _close(
         dataclasses.replace(after, step=before.step, window=before.window, skipped=before.skipped),
         before,
@@ -153,13 +152,13 @@ def test_p51_p58_nonfinite_updates_change_nothing_are_counted_and_stop_the_run()
     )
     assert reports[1]["skipped_in_row"] == reports[1]["skipped_total"] == 1
 
-    again, reports = _run([_batch(0), _poisoned(_batch(1)), _batch(2)], nonfinite_limit=2)
+    again, reports = _run([_batch(0), _poisoned(_batch(1)), _batch(2)])
     assert (reports[2]["skipped_in_row"], reports[2]["skipped_total"]) == (0, 1)
     assert int(schedule_count(again.opt_state)) == 2
     assert float(reports[2]["learning_rate"]) == pytest.approx(5e-3)
 
     bad = _poisoned(_batch(1))
-    stuck, reports = _run([_batch(0), bad, bad, _batch(2), _batch(3)], nonfinite_limit=2)
+    stuck, reports = _run([_batch(0), bad, bad, _batch(2), _batch(3)])
     assert [r["skipped_in_row"] for r in reports] == [0, 1, 2, 3, 4]
     _close(stuck.params, before.params, 0)
     names = jax.tree.leaves(jax.tree_util.tree_leaves_with_path(before.params))
@@ -167,7 +166,7 @@ def test_p51_p58_nonfinite_updates_change_nothing_are_counted_and_stop_the_run()
 
 
 def test_p57_every_parameter_changes_in_one_step_also_the_pooler():
-    params = model.init(MODEL, jax.random.key(0))
+    params = _compiled(MODEL, 1, 1, 2)[1].params
     state, _ = _run([_batch(0)])
     for (path, old), new in zip(
         jax.tree_util.tree_leaves_with_path(params), jax.tree.leaves(state.params), strict=True

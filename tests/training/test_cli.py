@@ -1,0 +1,180 @@
+"""The command line end to end, on real files, and what it says to mistakes."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bert_lamb.cli import main
+
+
+@pytest.fixture(scope="module")
+def config_file(small: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("config") / "small.py"
+    path.write_text(
+        f"import ml_collections\ndef get_config(): return ml_collections.ConfigDict({small!r})\n"
+    )
+    return path
+
+
+@pytest.fixture(scope="module")
+def run(config_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run on eight devices."""
+    workdir = tmp_path_factory.mktemp("run")
+    assert main(["pretrain", f"--config={config_file}", f"--workdir={workdir}"]) == 0
+    return workdir
+
+
+def _score(capsys: pytest.CaptureFixture[str], run: Path, records: Path, *flags: str) -> dict:
+    capsys.readouterr()
+    code = main(["evaluate", f"--workdir={run}", f"--records={records}", "--json", *flags])
+    assert code == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_p66_the_same_checkpoint_scores_the_same_and_names_its_step(run, records, capsys):
+    first = _score(capsys, run, records[16] / "heldout")
+    second = _score(capsys, run, records[16] / "heldout")
+    assert first == second
+    assert first["step"] == 10
+    assert len(first["parameters"]) == 12
+    older = _score(capsys, run, records[16] / "heldout", "--step=9")
+    assert older["step"] == 9
+    assert older["parameters"] != first["parameters"]
+
+
+def test_p66_a_run_evaluates_before_its_first_step(run):
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert (lines[0]["kind"], lines[0]["step"]) == ("eval", 0)
+    assert [line["step"] for line in lines if line["kind"] == "eval"] == [0, 6, 6, 10]
+
+
+def test_p35_p70_every_example_counts_once_whatever_the_batch(run, records, capsys):
+    scores = [
+        _score(capsys, run, records[16] / "heldout", f"--batch={batch}", "--max-examples=37")
+        for batch in (8, 16, 37)
+    ]
+    for score in scores:
+        assert score["examples"] == 37
+        assert score["masked_tokens"] == scores[0]["masked_tokens"]
+        assert score["mlm_accuracy"] == scores[0]["mlm_accuracy"]
+        assert score["mlm_loss"] == pytest.approx(scores[0]["mlm_loss"], rel=1e-6)
+        assert score["nsp_loss"] == pytest.approx(scores[0]["nsp_loss"], rel=1e-6)
+
+
+def test_the_unigram_floor_stands_beside_the_score(run, records, capsys):
+    score = _score(capsys, run, records[16] / "heldout", f"--train-records={records[16] / 'train'}")
+    assert 0 < score["most_frequent_accuracy"] < 0.3
+    assert 0 < score["unigram_loss"] < 7
+    assert score["most_frequent_token"].strip()
+
+
+def test_fill_mask_prints_five_real_tokens(run, capsys):
+    assert main(["fill-mask", f"--workdir={run}", "the [MASK] of a [MASK] ."]) == 0
+    sentence, *masks = capsys.readouterr().out.splitlines()
+    assert sentence == "the [MASK] of a [MASK] ."
+    vocabulary = set((run / "vocab.txt").read_text(encoding="utf-8").split("\n"))
+    for line in masks:
+        words = line.split()
+        assert len(words) == 10
+        assert set(words[::2]) <= vocabulary
+    assert len(masks) == 2
+
+
+def test_one_compile_per_phase(config_file, tmp_path, caplog):
+    """Counted by JAX's own log of what it compiles."""
+    import jax
+
+    with jax.log_compiles():
+        assert main(["pretrain", f"--config={config_file}", f"--workdir={tmp_path}"]) == 0
+    compiled = [
+        record.getMessage()
+        for record in caplog.records
+        if record.getMessage().startswith("Finished XLA compilation of jit(step)")
+    ]
+    assert len(compiled) == 2, compiled
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--config=nope.py"], "--config=nope.py: no such file"),
+        (["{config}", "--config.optimizer.weight_dekay=0.02"], "weight_dekay"),
+        (["{config}", "--config.phases[0].steps=x"], "phases[0].steps"),
+        (["{config}", "--config.phases[0].seq_length=32"], "records were made for 16"),
+        (["{config}", "--config.phases[0].records=/nowhere"], "/nowhere"),
+        (["{config}", "--config.model.vocab_size=50"], "vocab_size = 50"),
+        (["{config}", "--config.phases[0].global_batch=12"], "multiple of the 8 devices"),
+        (["{config}", "--colour=red"], "--colour=red"),
+        (["{config}", "--config.init_from=/nowhere"], "/nowhere"),
+    ],
+)
+def test_p14_p15_mistakes_are_one_message_before_anything_is_compiled(
+    config_file, tmp_path, capsys, arguments, message
+):
+    filled = [a.replace("{config}", f"--config={config_file}") for a in arguments]
+    code = main(["pretrain", *filled, f"--workdir={tmp_path / 'work'}"])
+    assert code == 1
+    error = capsys.readouterr().err
+    assert message in error
+    assert "Traceback" not in error
+
+
+def test_p51_p58_a_run_whose_gradients_explode_stops_and_names_the_tensor(
+    config_file, tmp_path, capsys
+):
+    code = main(
+        ["pretrain", f"--config={config_file}", f"--workdir={tmp_path}",
+         "--config.phases[0].peak_lr=1e38"]
+    )  # fmt: skip
+    assert code == 1
+    error = capsys.readouterr().err
+    assert "gradients were not finite in 1 updates in a row, first in tensor " in error
+    assert "/" in error.split("first in tensor ")[1].split(";")[0]
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert lines[-1]["skipped_total"] >= 1
+
+
+def test_dry_run_prints_rates_and_what_decays_and_adapts(config_file, tmp_path, capsys):
+    workdir = tmp_path / "unused"
+    assert main(
+        ["pretrain", f"--config={config_file}", f"--workdir={workdir}", "--dry-run"]
+    ) == 0  # fmt: skip
+    out = capsys.readouterr().out
+    assert "learning rate first 0.005, peak 0.01, last 0.002" in out
+    assert "layers/attention/query/kernel" in out
+    assert not workdir.exists()
+
+
+def test_weights_of_another_run_can_be_the_start(config_file, run, tmp_path, capsys):
+    code = main(
+        ["pretrain", f"--config={config_file}", f"--workdir={tmp_path}",
+         f"--config.init_from={run / 'checkpoints' / '10'}"]
+    )  # fmt: skip
+    assert code == 0
+    assert main(["inspect", str(tmp_path / "checkpoints" / "10")]) == 0
+    assert "optimizer state" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "verb", ["", "data", "data vocab", "data build", "pretrain", "evaluate", "fill-mask", "inspect"]
+)
+def test_every_verb_has_help_with_an_example(verb, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main([*verb.split(), "--help"])
+    assert stopped.value.code == 0
+    assert "usage: bert-lamb" in capsys.readouterr().out
+
+
+def test_help_loads_no_heavy_package():
+    code = (
+        "import sys, bert_lamb.cli\n"
+        "try: bert_lamb.cli.main(['--help'])\n"
+        "except SystemExit: pass\n"
+        "print([n for n in ('jax', 'numpy', 'flax', 'orbax', 'rich') if n in sys.modules])"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.splitlines()[-1] == "[]"
