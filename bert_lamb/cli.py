@@ -7,12 +7,14 @@ import argparse
 import json
 import logging
 import os
+import runpy
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import bert_lamb
-from bert_lamb.config import ConfigError, PretrainConfig, from_dict
+from bert_lamb.config import ConfigError, PretrainConfig, from_dict, to_dict
 
 OK, FAULT, USAGE = 0, 1, 2
 
@@ -266,21 +268,44 @@ def _pretrain(args: argparse.Namespace) -> int:
 
 
 def _load_config(path: str, overrides: Sequence[str]) -> PretrainConfig:
-    """Evaluates a config file with its command-line overrides, through ml_collections."""
-    from absl import flags
-    from ml_collections import config_flags
+    """Evaluates a config file, fills in the defaults and applies `--config.KEY=VALUE` overrides.
 
-    if not Path(path).is_file():
-        raise ConfigError(f"--config={path}: no such file; see the folder configs/")
-    values = flags.FlagValues()
-    config_flags.DEFINE_config_file("config", flag_values=values, lock_config=True)
+    The file is checked first, so that ml_collections, which parses the overrides by the types it
+    finds, meets every key there is with a value of the right type.
+    """
+    from absl import flags
+    from ml_collections import ConfigDict, config_flags
+
+    from_file = from_dict(PretrainConfig, _run_config_file(path))
+    values, argv = flags.FlagValues(), ["bert-lamb", *overrides]
     try:
-        rest = values(["bert-lamb", f"--config={path}", *overrides])[1:]
+        config_flags.DEFINE_config_dict(
+            "config", ConfigDict(to_dict(from_file)), flag_values=values, sys_argv=argv
+        )
+        rest = values(argv)[1:]
     except (flags.Error, AttributeError, KeyError, IndexError, TypeError, ValueError) as error:
-        raise ConfigError(f"--config={path} {' '.join(overrides)}: {error}") from None
+        raise ConfigError(f"{' '.join(overrides)}: {error}") from None
     if rest:
         raise ConfigError(f"unknown arguments: {' '.join(rest)}")
     return from_dict(PretrainConfig, values.config.to_dict())
+
+
+def _run_config_file(path: str) -> Mapping[str, Any]:
+    """Runs a Python file and returns what its get_config() does, as plain values."""
+    if not Path(path).is_file():
+        raise ConfigError(f"--config={path}: no such file; see the folder configs/")
+    try:
+        config = runpy.run_path(path)["get_config"]()
+    except KeyError:
+        raise ConfigError(f"--config={path}: the file defines no get_config()") from None
+    except Exception as error:  # whatever the user's code does
+        raise ConfigError(f"--config={path}: {type(error).__name__}: {error}") from error
+    config = config.to_dict() if hasattr(config, "to_dict") else config
+    if not isinstance(config, Mapping):
+        raise ConfigError(
+            f"--config={path}: get_config() returned {type(config).__name__}, expected a ConfigDict"
+        )
+    return config
 
 
 def _evaluate(args: argparse.Namespace) -> int:

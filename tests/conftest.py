@@ -6,6 +6,10 @@ import jax
 import pytest
 
 jax.config.update("jax_num_cpu_devices", 8)
+# Most of the suite's time is compilation, much of it of the same programs.
+CACHE = Path(__file__).resolve().parents[1] / "build" / "jax-cache"
+jax.config.update("jax_compilation_cache_dir", str(CACHE))
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 

@@ -157,8 +157,8 @@ def payload(records: Sequence[bytes], dtype: np.dtype) -> np.ndarray:
 class ShardWriter:
     """Deals records round-robin to the shards of a directory, so that they differ by one at most.
 
-    The bytes depend on the records and their order only: ArrayRecord files hold no time stamps. Each
-    open file takes up to 16 MiB of memory, and 50 bytes for each of its records.
+    The bytes depend on the records and their order only: ArrayRecord files hold no time stamps.
+    Each open file takes up to 16 MiB of memory, and 50 bytes for each of its records.
     """
 
     def __init__(self, directory: Path, num_shards: int) -> None:

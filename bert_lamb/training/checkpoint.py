@@ -7,6 +7,7 @@ number of batches consumed, that is, of completed steps.
 
 import hashlib
 import logging
+import os
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -70,7 +71,7 @@ class Checkpoints:
 
     def __init__(self, workdir: epath.PathLike, *, keep: int = 3, read_only: bool = False) -> None:
         """Opens `workdir`/checkpoints, keeping the newest `keep` steps."""
-        self.directory = epath.Path(workdir) / "checkpoints"
+        self.directory = _absolute(workdir) / "checkpoints"
         if read_only and not self.directory.exists():
             raise CheckpointError(
                 f"{self.directory}: no checkpoints here; give the --workdir of a pretraining run"
@@ -116,6 +117,10 @@ class Checkpoints:
                 progress=ocp.args.JsonSave(asdict(progress)),
             ),
         )
+
+    def check(self) -> None:
+        """Raises what went wrong with a save in the background, if anything did."""
+        self._manager.check_for_errors()
 
     def wait(self) -> None:
         """Returns when the last save is complete; raises what went wrong with it."""
@@ -239,7 +244,7 @@ def describe(path: epath.PathLike) -> str:
     Raises:
         CheckpointError: if `path` holds no checkpoint.
     """
-    folder = epath.Path(path)
+    folder = _absolute(path)
     if not folder.is_dir():
         raise CheckpointError(f"{path}: no such checkpoint folder")
     items = {name: folder / name for name in ITEMS if (folder / name).is_dir()}
@@ -279,7 +284,7 @@ def load_weights(path: epath.PathLike, shapes: Params, sharding: Sharding) -> tu
         CheckpointError: if a parameter is missing, unexpected or of another shape.
     """
     summary = describe(path).splitlines()[-1]
-    folder = epath.Path(path)
+    folder = _absolute(path)
     folder = folder / "params" if (folder / "params").is_dir() else folder
     stored, wanted = _flat(_metadata(folder)), _flat(shapes)
     faults = [f"missing {name}" for name in wanted if name not in stored]
@@ -307,6 +312,12 @@ def fingerprint(params: Params) -> str:
     for leaf in jax.tree.leaves(params):
         digest.update(np.asarray(jax.device_get(leaf)).tobytes())
     return digest.hexdigest()[:12]
+
+
+def _absolute(path: epath.PathLike) -> epath.Path:
+    """Makes a local path absolute, as the storage layer asks for; a remote one is so already."""
+    text = os.fspath(path)
+    return epath.Path(text if "://" in text else os.path.abspath(text))
 
 
 def _rest(state: TrainState) -> dict[str, Any]:

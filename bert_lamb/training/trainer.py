@@ -137,13 +137,15 @@ def _run_phase(run: _Run, index: int, state: TrainState) -> TrainState:
     _evaluate(run, phase, state, step)
     recorder.start_phase(f"phase {index + 1}/{len(config.phases)}", _stopwatch(run, phase), step)
 
-    while step < last and run.stop.received is None:
+    ends = False
+    while not ends:
         state, report = train_step(state, batch)
         step += 1
-        ends = step == last or run.stop.received is not None
         window_ends = step == last or step % config.logging.every_steps == 0
         recorder.step_done(step, report, window_ends=window_ends)
-        if step < last:
+        run.checkpoints.check()
+        ends = step == last or run.stop.received is not None
+        if not ends:
             batch = next(batches)
         if ends or step % config.checkpoint.every_steps == 0:
             recorder.flush()

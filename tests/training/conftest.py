@@ -25,7 +25,7 @@ def small(records: dict[int, Path]) -> dict[str, Any]:
             },
             {
                 "records": str(records[32] / "train"), "heldout": str(records[32] / "heldout"),
-                "seq_length": 32, "global_batch": 4, "steps": 4, "max_predictions": 5,
+                "seq_length": 32, "global_batch": 8, "steps": 4, "max_predictions": 5,
                 "peak_lr": 5e-3, "warmup_steps": 1, "carry": "weights_and_moments",
             },
         ],

@@ -17,6 +17,7 @@ from bert_lamb.training import preflight
 from bert_lamb.training.checkpoint import Checkpoints, Progress
 from bert_lamb.training.start import initial_state
 from bert_lamb.training.state import TrainState
+from tests.conftest import CACHE
 
 KILLED_RUN = Path(__file__).parent / "killed_run.py"
 
@@ -31,8 +32,8 @@ def runner(small: dict[str, Any], tmp_path_factory: pytest.TempPathFactory):
         f"import ml_collections\ndef get_config(): return ml_collections.ConfigDict({values!r})\n"
     )
     environment = os.environ | {
-        "JAX_COMPILATION_CACHE_DIR": str(folder / "cache"),
-        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_COMPILATION_CACHE_DIR": str(CACHE),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.5",
     }
 
     def run(workdir: Path, *, signal: str = "", after: int = 0, flags: tuple[str, ...] = ()):
