@@ -168,3 +168,13 @@ def test_fingerprint_tells_values_apart():
     assert same == fingerprint(_state(1).params)
     assert same != fingerprint(_state(2).params)
     assert len(same) == 12
+
+
+def test_a_relative_working_directory_is_as_good_as_an_absolute_one(tmp_path, monkeypatch, placed):
+    monkeypatch.chdir(tmp_path)
+    with Checkpoints("runs/one") as checkpoints:
+        checkpoints.save(_state(1), _progress(1))
+    assert describe("runs/one/checkpoints/1").endswith("step 1")
+    with Checkpoints("runs/one", read_only=True) as checkpoints:
+        params, _ = checkpoints.restore_params(jax.eval_shape(lambda: _state(0).params), placed)
+    jax.tree.map(np.testing.assert_array_equal, params, _state(1).params)
