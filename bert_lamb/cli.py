@@ -4,9 +4,11 @@ Heavy packages are imported inside the verbs, so that `bert-lamb --help` answers
 """
 
 import argparse
+import difflib
 import json
 import logging
 import os
+import re
 import runpy
 import sys
 from collections.abc import Mapping, Sequence
@@ -39,6 +41,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
+    except BrokenPipeError:
+        # The reader of our output has left; nothing more can be said to it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAULT
     except Exception as error:
         if not _is_fault(error):
             raise
@@ -50,7 +56,8 @@ def _is_fault(error: Exception) -> bool:
     """Says whether the message alone tells the user what to do."""
     from bert_lamb.data.errors import DataError
 
-    if isinstance(error, ConfigError | DataError):
+    # The text of an OSError names the file and what the system said.
+    if isinstance(error, ConfigError | DataError | OSError):
         return True
     # Only a verb that imported these can raise them.
     checkpoint = sys.modules.get("bert_lamb.training.checkpoint")
@@ -103,6 +110,7 @@ def _add_data(verbs: argparse._SubParsersAction) -> None:
     vocab.add_argument("--size", type=int, default=30000, help="tokens wanted (default 30000)")
     vocab.add_argument("--cased", action="store_true", help="keep capital letters and accents")
     vocab.add_argument("--output", required=True, help="folder for tokenizer.json and vocab.txt")
+    vocab.add_argument("--overwrite", action="store_true", help="replace a vocabulary in --output")
     vocab.set_defaults(verb=_data_vocab)
 
     build = _verb(
@@ -164,8 +172,8 @@ def _add_pretrain(verbs: argparse._SubParsersAction) -> None:
     )  # fmt: skip
     pretrain.add_argument(
         "--config", required=True, metavar="FILE",
-        help="Python file whose get_config() returns the configuration; any key can be set on "
-        "the command line as --config.KEY=VALUE",
+        help="Python file whose get_config() returns the configuration; a number, flag or text "
+        "in it is set on the command line as --config.KEY=VALUE",
     )  # fmt: skip
     pretrain.add_argument(
         "--workdir", required=True, type=Path,
@@ -221,13 +229,27 @@ def _add_inspect(verbs: argparse._SubParsersAction) -> None:
 
 
 def _data_vocab(args: argparse.Namespace) -> int:
-    from bert_lamb.data.corpus import ReadStats, open_sources
+    from bert_lamb.data.corpus import ReadStats, open_sources, read_texts
+    from bert_lamb.data.errors import DataError
     from bert_lamb.data.tokenizer import Tokenizer
 
     sources = open_sources(args.source, on_error=args.on_error, text_field=args.text_field)
-    texts = (document.text for source in sources for document in source.read(ReadStats()))
+    files = [Path(args.output, name) for name in ("tokenizer.json", "vocab.txt")]
+    if not args.output or (not args.overwrite and any(file.exists() for file in files)):
+        raise DataError(
+            f"--output={args.output!r}: expected a folder without a vocabulary, since records made "
+            "with it would be lost; name another one, or add --overwrite"
+        )
+    Path(args.output).mkdir(parents=True, exist_ok=True)
+    stats = ReadStats()
+    texts = read_texts(sources, stats)
     tokenizer = Tokenizer.train(texts, args.size, lowercase=not args.cased)
     tokenizer.save(args.output)
+    for fault in stats.faults:
+        print(f"WARNING: {fault}", file=sys.stderr)
+    if stats.bytes_dropped or stats.lines_skipped:
+        print(f"WARNING: {stats.lines_skipped} lines skipped, {stats.bytes_dropped} bytes dropped",
+              file=sys.stderr)  # fmt: skip
     print(f"{tokenizer.vocab_size} tokens in {args.output}/vocab.txt and tokenizer.json")
     return OK
 
@@ -277,6 +299,8 @@ def _load_config(path: str, overrides: Sequence[str]) -> PretrainConfig:
     from ml_collections import ConfigDict, config_flags
 
     from_file = from_dict(PretrainConfig, _run_config_file(path))
+    for override in overrides:
+        _check_override(override, to_dict(from_file))
     values, argv = flags.FlagValues(), ["bert-lamb", *overrides]
     try:
         config_flags.DEFINE_config_dict(
@@ -284,10 +308,35 @@ def _load_config(path: str, overrides: Sequence[str]) -> PretrainConfig:
         )
         rest = values(argv)[1:]
     except (flags.Error, AttributeError, KeyError, IndexError, TypeError, ValueError) as error:
-        raise ConfigError(f"{' '.join(overrides)}: {error}") from None
+        text = " ".join(map(str, error.args)) or type(error).__name__
+        raise ConfigError(f"{' '.join(overrides)}: {text}") from None
     if rest:
         raise ConfigError(f"unknown arguments: {' '.join(rest)}")
     return from_dict(PretrainConfig, values.config.to_dict())
+
+
+def _check_override(override: str, config: Mapping[str, Any]) -> None:
+    """Raises ConfigError if `--config.KEY=VALUE` names no key, with the nearest one there is."""
+    key = override.partition("=")[0]
+    if not key.startswith("--config."):
+        raise ConfigError(f"unknown argument {override}; keys are set as --config.KEY=VALUE")
+    here: Any = config
+    for part in re.findall(r"[^.\[\]]+|\[[^\]]*\]?", key.removeprefix("--config.")):
+        if isinstance(here, Mapping):
+            if part not in here:
+                near = difflib.get_close_matches(part, here, n=1)
+                hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(here)}"
+                raise ConfigError(f"{override}: unknown key {part}; {hint}")
+            here = here[part]
+        elif isinstance(here, list):
+            number = part.strip("[]")
+            if not number.isdigit() or int(number) >= len(here):
+                raise ConfigError(f"{override}: index {number}, expected [0] to [{len(here) - 1}]")
+            here = here[int(number)]
+        else:
+            raise ConfigError(f"{override}: there is no {part} in a single value")
+    if isinstance(here, Mapping | list) or here is None:
+        raise ConfigError(f"{override}: only single values can be set here; edit the config file")
 
 
 def _run_config_file(path: str) -> Mapping[str, Any]:
@@ -298,7 +347,7 @@ def _run_config_file(path: str) -> Mapping[str, Any]:
         config = runpy.run_path(path)["get_config"]()
     except KeyError:
         raise ConfigError(f"--config={path}: the file defines no get_config()") from None
-    except Exception as error:  # whatever the user's code does
+    except (Exception, SystemExit) as error:  # whatever the user's code does
         raise ConfigError(f"--config={path}: {type(error).__name__}: {error}") from error
     config = config.to_dict() if hasattr(config, "to_dict") else config
     if not isinstance(config, Mapping):

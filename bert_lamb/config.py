@@ -355,7 +355,7 @@ def from_dict(cls: type[T], values: Mapping[str, Any], path: str = "config") -> 
     known = {f.name for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
     for key in values:
         if key not in known:
-            near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
+            near = difflib.get_close_matches(str(key), known, n=1, cutoff=0.5)
             hint = (
                 f"did you mean {path}.{near[0]}?" if near else f"known: {', '.join(sorted(known))}"
             )
@@ -383,9 +383,13 @@ def _convert(hint: Any, value: Any, path: str) -> Any:
     if isinstance(value, bool) and hint is not bool:
         pass  # bool is an int to Python, not to us
     elif hint is float and isinstance(value, int | float):
-        if not math.isfinite(value):
-            raise ConfigError(f"{path} = {value!r}: expected a finite number")
-        return float(value)
+        try:
+            number = float(value)
+        except OverflowError:
+            number = math.inf
+        if not math.isfinite(number):
+            raise ConfigError(f"{path} = {value!r:.40}: expected a finite number")
+        return number
     elif isinstance(hint, type) and isinstance(value, hint):
         return value
     raise ConfigError(f"{path} = {value!r}: expected {_describe(hint)}, got {type(value).__name__}")

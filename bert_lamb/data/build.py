@@ -5,6 +5,7 @@ once to stream it in chunks through a pool of processes. Results are written in 
 chunks, so the bytes depend on the arguments only, not on the number of workers.
 """
 
+import re
 import shutil
 import tempfile
 from collections.abc import Callable, Sequence
@@ -132,7 +133,11 @@ def _check_output(output: str | Path, overwrite: bool) -> Path:
             f"output {str(output)!r}: records are made in a local directory; build there and copy "
             "the directory, for example with `gcloud storage cp -r`"
         )
+    if not str(output):
+        raise DataError("output '': empty; name a directory to make")
     target = Path(output)
+    if target.is_symlink() and not target.exists():
+        raise DataError(f"output {str(output)!r}: a link to nowhere; name another directory")
     if not target.exists() or (target.is_dir() and not any(target.iterdir())):
         return target
     if not any((target / name / MANIFEST_FILE).exists() for name in ("", "train")):
@@ -142,9 +147,24 @@ def _check_output(output: str | Path, overwrite: bool) -> Path:
     if not overwrite:
         raise DataError(
             f"output {str(output)!r}: holds records already; name another directory, or ask to "
-            "overwrite"
+            "overwrite (--overwrite)"
+        )
+    foreign = [str(path) for path in _foreign_files(target)]
+    if foreign:
+        raise DataError(
+            f"output {str(output)!r}: holds files that no build made: {', '.join(foreign[:5])}; "
+            "move them away, or name another directory"
         )
     return target
+
+
+def _foreign_files(target: Path) -> list[Path]:
+    """Returns what would be lost if the record sets in `target` were replaced."""
+    made = re.compile(r"manifest\.json|data_report\.json|tokenizer\.json|vocab\.txt|pairs-.*")
+    inside = [path for path in target.iterdir() if path.name not in ("train", "heldout")]
+    for name in ("train", "heldout"):
+        inside += (target / name).iterdir() if (target / name).is_dir() else ()
+    return [path for path in inside if not made.fullmatch(path.name) or path.is_dir()]
 
 
 def _move(stage: Path, target: Path) -> None:

@@ -189,24 +189,61 @@ class FileSource:
             problem = ""
             try:
                 record = json.loads(line)
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 problem = f"not a JSON record ({error})"
             else:
                 if not isinstance(record, dict):
                     problem = f"expected a JSON object, got {type(record).__name__}"
                 elif not isinstance(record.get(self.text_field), str):
+                    found = f"{self.text_field!r} holds {record.get(self.text_field)!r:.40}"
                     keys = ", ".join(map(repr, record)) or "no keys"
-                    problem = f"no string under {self.text_field!r} (the record has {keys})"
+                    absent = f"no key {self.text_field!r} (the record has {keys})"
+                    problem = found if self.text_field in record else absent
+                    problem += "; expected a string"
+                elif not _encodable(record[self.text_field]):
+                    problem = "the text holds half of a surrogate pair (a lone \\ud800-\\udfff)"
+                    if self.on_error == "replace":
+                        stats.fault(f"{file}, line {number}: {problem}")
+                        record[self.text_field] = _without_surrogates(record[self.text_field])
+                        problem = ""
             if problem:
                 message = f"{file}, line {number}: {problem}"
                 stats.fault(message)
                 if self.on_error != "skip":
-                    raise DataError(f"{message}; mend the line, or set on_error to skip")
+                    raise DataError(f"{message}; mend the line, or skip it (--on-error=skip)")
                 stats.lines_skipped += 1
                 stats.bytes_dropped += len(line.encode())
                 continue
             id, title = record.get("id", f"{file}:{number}"), record.get("title", "")
             yield from _parts(str(id), str(title), [record[self.text_field]])
+
+
+def read_texts(sources: Sequence[Source], stats: ReadStats) -> Iterator[str]:
+    """Yields the texts of all sources and counts into `stats`.
+
+    Raises:
+        DataError: for faulty text, or for a source without any.
+    """
+    for source in sources:
+        empty = True
+        for document in source.read(stats):
+            empty = False
+            yield document.text
+        if empty:
+            raise DataError(f"source {source.name!r}: no text in it; check the files")
+
+
+def _encodable(text: str) -> bool:
+    """Says whether `text` has a UTF-8 form; JSON escapes can spell some that have not."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _without_surrogates(text: str) -> str:
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def open_sources(
@@ -227,6 +264,8 @@ def open_sources(
         raise DataError(f"on_error = {on_error!r}: expected error, replace or skip")
     if not patterns:
         raise DataError("no source of text: name a file, a glob, a folder or python:")
+    if not all(patterns):
+        raise DataError("source '': empty; name a file, a glob, a folder or python:")
     return [
         PythonSource()
         if pattern == "python:"
@@ -238,9 +277,16 @@ def open_sources(
 def _expand(pattern: str) -> tuple[str, ...]:
     """Returns the files `pattern` stands for, sorted; raises DataError if there are none."""
     if "://" in pattern:
-        path = epath.Path(pattern)
-        is_dir, exists = path.is_dir(), path.exists()
-        found = [str(p) for p in (path.iterdir() if is_dir else path.parent.glob(path.name))]
+        try:
+            path = epath.Path(pattern)
+            is_dir, exists = path.is_dir(), path.exists()
+            found = [str(p) for p in (path.iterdir() if is_dir else path.parent.glob(path.name))]
+        except (KeyError, ImportError, ValueError) as error:
+            raise DataError(
+                f"source {pattern!r}: this kind of address cannot be read here "
+                f"({_last_line(error)}); install the fsspec package for it (gcsfs for gs://, s3fs "
+                "for s3://), or copy the text to a local folder"
+            ) from error
     else:
         is_dir, exists = Path(pattern).is_dir(), Path(pattern).exists()
         search = f"{glob.escape(pattern)}/*" if is_dir else pattern
@@ -255,6 +301,10 @@ def _expand(pattern: str) -> tuple[str, ...]:
             f"source {pattern!r}: {what}; check the spelling, and quote globs in the shell"
         )
     return tuple(files)
+
+
+def _last_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[-1]
 
 
 def _is_json(file: str) -> bool:

@@ -166,10 +166,17 @@ def read_token_rows(records_dir: str | Path) -> Iterator[np.ndarray]:
 def _open_shards(folder: epath.Path, manifest: Manifest) -> grain.sources.ArrayRecordDataSource:
     """Opens the examples of a record set; raises DataError if their number is not as declared."""
     paths = [str(folder / shard.name) for shard in manifest.shards if shard.num_examples]
-    source = grain.sources.ArrayRecordDataSource(paths)
-    if len(source) != manifest.num_examples:
+    try:
+        source = grain.sources.ArrayRecordDataSource(paths)
+        size = len(source)
+    except (RuntimeError, ValueError) as error:
         raise DataError(
-            f"records {str(folder)!r}: the shards hold {len(source)} examples, the manifest "
+            f"records {str(folder)!r}: a shard is damaged ({error or 'cut short'}); copy the "
+            "directory again, or make it again"
+        ) from error
+    if size != manifest.num_examples:
+        raise DataError(
+            f"records {str(folder)!r}: the shards hold {size} examples, the manifest "
             f"says {manifest.num_examples}; copy the directory again"
         )
     return source

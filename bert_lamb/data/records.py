@@ -191,7 +191,9 @@ def write_manifest(directory: Path, manifest: Manifest) -> None:
 
 def write_json(file: Path, values: dict[str, Any]) -> None:
     """Writes `values` as indented UTF-8 JSON."""
-    file.write_bytes((json.dumps(values, ensure_ascii=False, indent=1) + "\n").encode())
+    file.write_bytes(
+        (json.dumps(values, ensure_ascii=False, indent=1) + "\n").encode(errors="replace")
+    )
 
 
 def read_manifest(directory: str | Path) -> Manifest:
@@ -221,9 +223,15 @@ def read_manifest(directory: str | Path) -> Manifest:
     if values.keys() != expected:
         wrong = ", ".join(sorted(values.keys() ^ expected))
         raise DataError(f"{file}: missing or unknown keys: {wrong}; {_HOW_TO_MAKE} again")
-    values["shards"] = tuple(Shard(**shard) for shard in values["shards"])
-    values["sources"] = tuple(values["sources"])
-    manifest = Manifest(**values)
+    try:
+        manifest = _checked_manifest(values)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"{file}: not a manifest ({error}); {_HOW_TO_MAKE} again") from error
+    if not (folder / "tokenizer.json").exists():
+        raise DataError(
+            f"records {str(directory)!r}: tokenizer.json is missing; copy the whole directory, or "
+            "make it again"
+        )
     for shard in manifest.shards:
         if not (folder / shard.name).exists():
             raise DataError(
@@ -231,6 +239,21 @@ def read_manifest(directory: str | Path) -> Manifest:
                 "whole directory, or make it again"
             )
     return manifest
+
+
+def _checked_manifest(values: dict[str, Any]) -> Manifest:
+    """Builds the manifest; raises TypeError or ValueError for one that no build wrote."""
+    for f in fields(Manifest):
+        kind = {"int": int, "str": str}.get(getattr(f.type, "__name__", str(f.type)))
+        if kind is not None and type(values[f.name]) is not kind:
+            raise TypeError(f"{f.name} = {values[f.name]!r}: expected {kind.__name__}")
+    if values["id_dtype"] not in ("uint16", "uint32"):
+        raise ValueError(f"id_dtype = {values['id_dtype']!r}: expected uint16 or uint32")
+    shards = tuple(Shard(**shard) for shard in values["shards"])
+    total = sum(shard.num_examples for shard in shards)
+    if not shards or total != values["num_examples"]:
+        raise ValueError(f"num_examples = {values['num_examples']}: the shards hold {total}")
+    return Manifest(**values | {"shards": shards, "sources": tuple(values["sources"])})
 
 
 def check_records(

@@ -8,6 +8,7 @@ import numpy as np
 
 from bert_lamb import model
 from bert_lamb.config import ModelConfig
+from bert_lamb.data.errors import DataError
 from bert_lamb.data.tokenizer import Tokenizer
 
 Params = dict
@@ -34,14 +35,17 @@ def fill_mask(
         top: number of guesses per mask.
 
     Raises:
-        ValueError: if `text` has no [MASK], or is longer than the model's positions.
+        DataError: if `top` is less than 1, or `text` has no [MASK] or is longer than the model's
+            positions.
     """
+    if top < 1:
+        raise DataError(f"top = {top}: expected at least 1 guess")
     ids = [tokenizer.cls_id, *tokenizer.encode_with_masks(text), tokenizer.sep_id]
     positions = [i for i, token in enumerate(ids) if token == tokenizer.mask_id]
     if not positions:
-        raise ValueError(f"{text!r} has no [MASK]; put one where a word is to be guessed")
+        raise DataError(f"{text!r} has no [MASK]; put one where a word is to be guessed")
     if len(ids) > config.max_positions:
-        raise ValueError(
+        raise DataError(
             f"{len(ids)} tokens, but the model has {config.max_positions} positions; "
             "shorten the text"
         )

@@ -176,7 +176,8 @@ class Checkpoints:
         """
         steps = self.steps()
         if not steps or (step is not None and step not in steps):
-            raise CheckpointError(f"{self.directory}: no checkpoint {step or ''}; found {steps}")
+            wanted = "no checkpoint" if step is None else f"no checkpoint of step {step}"
+            raise CheckpointError(f"{self.directory}: {wanted}; found {steps or 'none at all'}")
         step = steps[-1] if step is None else step
         try:
             progress = self.progress(step)
@@ -188,7 +189,8 @@ class Checkpoints:
             raise
         except Exception as error:
             raise CheckpointError(
-                f"{self.directory}/{step} cannot be read: {_first_line(error)}"
+                f"{self.directory}/{step} cannot be read: {_first_line(error)}; the checkpoints "
+                f"here are {steps}, choose one with --step"
             ) from error
         return restored["params"], progress
 
@@ -245,8 +247,12 @@ def describe(path: epath.PathLike) -> str:
         CheckpointError: if `path` holds no checkpoint.
     """
     folder = _absolute(path)
-    if not folder.is_dir():
-        raise CheckpointError(f"{path}: no such checkpoint folder")
+    if not str(path) or not folder.is_dir():
+        raise CheckpointError(f"{str(path)!r}: no such checkpoint folder")
+    for parent in (folder, folder / "checkpoints"):
+        steps = sorted(int(p.name) for p in parent.glob("*") if p.name.isdigit())
+        if steps:
+            raise CheckpointError(f"{path} holds several; did you mean {parent / str(steps[-1])}?")
     items = {name: folder / name for name in ITEMS if (folder / name).is_dir()}
     try:
         tree = _metadata(items.get("params", folder))
@@ -340,7 +346,10 @@ def _flat(tree: Any) -> dict[str, Any]:
 
 def _metadata(folder: epath.Path) -> Any:
     with ocp.StandardCheckpointer() as reader:
-        return reader.metadata(folder).item_metadata.tree
+        metadata = reader.metadata(folder).item_metadata
+    if metadata is None:
+        raise CheckpointError(f"{folder} is missing or holds no arrays")
+    return metadata.tree
 
 
 def _first_line(error: Exception) -> str:

@@ -8,7 +8,7 @@ import jax
 import optax
 
 from bert_lamb import model, optim
-from bert_lamb.config import OptimizerConfig, PhaseConfig
+from bert_lamb.config import ConfigError, OptimizerConfig, PhaseConfig
 from bert_lamb.training.state import Params
 
 # What a parameter of the model is, by the last part of its path. A new kind has to be thought
@@ -73,8 +73,8 @@ def make_optimizer(
         params: parameters or their shapes, for the masks.
 
     Raises:
-        ValueError: if a pattern of `config.exclude` matches no parameter, or a parameter is of a
-            kind that the rules were not made for.
+        ConfigError: if a pattern of `config.exclude` matches no parameter.
+        ValueError: if a parameter is of a kind that the rules were not made for.
     """
     for path in jax.tree.leaves(optim.leaf_paths(params)):
         if path.rpartition("/")[2] not in KNOWN_KINDS:
@@ -82,7 +82,10 @@ def make_optimizer(
                 f"parameter {path}: not a {', '.join(KNOWN_KINDS)}; say here whether it decays "
                 "and adapts"
             )
-    matrices = optim.path_mask(params, config.exclude)
+    try:
+        matrices = optim.path_mask(params, config.exclude)
+    except ValueError as error:
+        raise ConfigError(f"config.optimizer.exclude: {error}") from error
     return optim.lamb(
         schedule(phase),
         b1=config.b1,

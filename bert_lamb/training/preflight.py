@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from bert_lamb.config import ConfigError, PhaseConfig, PretrainConfig, differences, to_dict
+from bert_lamb.data.errors import DataError
 from bert_lamb.data.records import Manifest, check_records, read_manifest
 
 # Sections that never change a parameter, so a resumed run may differ in them.
+_RESTORE = "put the file back (each checkpoint's progress holds a copy), or give a new --workdir"
 FREE_SECTIONS = ("checkpoint", "evaluation", "logging")
 
 
@@ -41,14 +43,17 @@ def resolve(config: PretrainConfig) -> tuple[PretrainConfig, dict[str, Manifest]
             + "; build them all with one tokenizer"
         )
     vocab_size = config.model.vocab_size or next(iter(manifests.values())).vocab_size
-    for phase in config.phases:
+    for i, phase in enumerate(config.phases):
         for folder in filter(None, (phase.records, phase.heldout)):
-            check_records(
-                manifests[folder],
-                seq_length=phase.seq_length,
-                vocab_size=vocab_size,
-                max_predictions=phase.max_predictions,
-            )
+            try:
+                check_records(
+                    manifests[folder],
+                    seq_length=phase.seq_length,
+                    vocab_size=vocab_size,
+                    max_predictions=phase.max_predictions,
+                )
+            except DataError as error:
+                raise DataError(f"config.phases[{i}] with records {folder}: {error}") from None
     model = dataclasses.replace(config.model, vocab_size=vocab_size)
     return dataclasses.replace(config, model=model), manifests
 
@@ -100,7 +105,7 @@ def claim_workdir(workdir: Path, config: PretrainConfig) -> None:
     path = workdir / "config.json"
     resolved = to_dict(config)
     if path.exists():
-        differ = differences(_bound(json.loads(path.read_text(encoding="utf-8"))), _bound(resolved))
+        differ = differences(_bound(read_config(workdir)), _bound(resolved))
         if differ:
             raise ConfigError(
                 f"{workdir} holds a run with another configuration (there -> here):\n  "
@@ -124,7 +129,13 @@ def read_config(workdir: Path) -> dict[str, Any]:
     path = workdir / "config.json"
     if not path.exists():
         raise ConfigError(f"{path} does not exist; give the --workdir of a pretraining run")
-    return json.loads(path.read_text(encoding="utf-8"))
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ConfigError(f"{path}: not JSON ({error}); {_RESTORE}") from error
+    if not isinstance(values, dict) or "phases" not in values:
+        raise ConfigError(f"{path}: not the configuration of a run; {_RESTORE}")
+    return values
 
 
 def _bound(config: Mapping[str, Any]) -> dict[str, Any]:

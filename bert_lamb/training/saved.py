@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bert_lamb.config import PretrainConfig, from_dict
+from bert_lamb.data.errors import DataError
 from bert_lamb.data.pipeline import Batch, eval_batches, read_token_rows
 from bert_lamb.data.records import check_records, read_manifest
 from bert_lamb.data.tokenizer import Tokenizer
@@ -12,7 +13,7 @@ from bert_lamb.evaluation.heldout import build_evaluator, evaluate
 from bert_lamb.evaluation.unigram import score_unigram, token_counts
 from bert_lamb.parallel.mesh import make_mesh, replicated
 from bert_lamb.training import preflight
-from bert_lamb.training.checkpoint import CheckpointError, Checkpoints, fingerprint
+from bert_lamb.training.checkpoint import Checkpoints, fingerprint
 from bert_lamb.training.start import parameter_shapes
 from bert_lamb.training.state import Params
 
@@ -75,13 +76,17 @@ def score_saved(
     Raises:
         DataError: if the records do not fit the model or its tokenizer.
     """
+    if batch < 1:
+        raise DataError(f"batch = {batch}: expected at least 1 row")
     saved = load_saved(workdir, step)
     manifest = read_manifest(records)
-    if manifest.tokenizer_hash != saved.tokenizer.hash:
-        raise CheckpointError(
-            f"records {records!r} were made with the vocabulary {manifest.tokenizer_hash[:12]}, "
-            f"the model with {saved.tokenizer.hash[:12]}; build the records with {workdir}"
-        )
+    for folder in filter(None, (records, train_records)):
+        made_with = read_manifest(folder).tokenizer_hash
+        if made_with != saved.tokenizer.hash:
+            raise DataError(
+                f"records {folder!r} were made with the vocabulary {made_with[:12]}, the model "
+                f"with {saved.tokenizer.hash[:12]}; build the records with --vocab {workdir}"
+            )
     phase = next(
         (p for p in saved.config.phases if p.seq_length == manifest.seq_length),
         saved.config.phases[-1],

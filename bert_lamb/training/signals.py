@@ -1,5 +1,6 @@
 """Requests to stop, taken between two steps."""
 
+import os
 import signal
 from types import FrameType
 from typing import Any
@@ -27,6 +28,8 @@ class StopSignals:
 
     def _note(self, number: int, _: FrameType | None) -> None:
         self.received = number
+        # Not print: the signal may have come in the middle of one.
+        os.write(2, b"\nstopping: this step is finished and saved first; again to stop at once\n")
         self._restore()
 
     def _restore(self) -> None:

@@ -118,6 +118,7 @@ def describe_run(config: PretrainConfig, devices: Sequence[jax.Device] | None = 
     size = make_mesh(devices).size
     preflight.check_devices(config, size)
     shapes = parameter_shapes(config.model)
+    make_optimizer(config.optimizer, config.phases[0], shapes)  # for its checks
     matrices = path_mask(shapes, config.optimizer.exclude)
     table = mask_table(shapes, matrices, matrices, model.stacked_axes(shapes))
     return "\n".join([*(_describe(config, i, size) for i in range(len(config.phases))), table])

@@ -99,6 +99,34 @@ def test_fill_mask_prints_five_real_tokens(run, capsys):
     assert len(masks) == 2
 
 
+@pytest.mark.parametrize("arguments", [["--top=0", "a [MASK] ."], ["no mask"], ["[MASK] " * 50]])
+def test_fill_mask_refuses_what_it_cannot_fill(run, capsys, arguments):
+    assert main(["fill-mask", f"--workdir={run}", *arguments]) == 1
+    assert "bert-lamb: " in capsys.readouterr().err
+
+
+def test_inspect_points_to_the_newest_checkpoint_of_a_run(run, capsys):
+    assert main(["inspect", str(run)]) == 1
+    assert f"did you mean {run / 'checkpoints' / '10'}?" in capsys.readouterr().err
+
+
+def test_data_verbs_never_replace_what_they_did_not_make(prose, tmp_path, capsys):
+    source, vocab, out = f"--source={prose}", tmp_path / "vocab", tmp_path / "records"
+    learn = ["data", "vocab", source, "--size=200", f"--output={vocab}"]
+    build = ["data", "build", source, f"--vocab={vocab}", "--seq-length=16", f"--output={out}",
+             "--workers=1", "--shards=1"]  # fmt: skip
+    assert [main(learn), main(learn), main([*learn, "--overwrite"])] == [0, 1, 0]
+    assert [main(build), main(build), main([*build, "--overwrite"])] == [0, 1, 0]
+    (out / "NOTES").write_text("mine")
+    capsys.readouterr()
+    assert main([*build, "--overwrite"]) == 1
+    assert "NOTES" in capsys.readouterr().err
+    assert (out / "NOTES").read_text() == "mine"
+    (tmp_path / "file").write_text("mine")
+    assert main([*learn[:-1], f"--output={tmp_path / 'file' / 'x'}"]) == 1
+    assert str(tmp_path / "file") in capsys.readouterr().err
+
+
 def test_one_compile_per_phase(run):
     names = (run / "compiled.txt").read_text().splitlines()
     assert names.count("jit(step)") == 2
@@ -109,8 +137,13 @@ def test_one_compile_per_phase(run):
     ("arguments", "message"),
     [
         (["--config=nope.py"], "--config=nope.py: no such file"),
-        (["{config}", "--config.optimizer.weight_dekay=0.02"], "weight_dekay"),
+        (
+            ["{config}", "--config.optimizer.weight_dekay=0.02"],
+            "unknown key weight_dekay; did you mean weight_decay?",
+        ),
         (["{config}", "--config.phases[0].steps=x"], "phases[0].steps"),
+        (["{config}", "--config.phases[2].steps=1"], "index 2, expected [0] to [1]"),
+        (["{config}", "--config.phases=1"], "only single values can be set here"),
         (["{config}", "--config.phases[0].seq_length=32"], "records were made for 16"),
         (["{config}", "--config.phases[0].records=/nowhere"], "/nowhere"),
         (["{config}", "--config.model.vocab_size=50"], "vocab_size = 50"),
@@ -128,6 +161,36 @@ def test_p14_p15_mistakes_are_one_message_before_anything_is_compiled(
     error = capsys.readouterr().err
     assert message in error
     assert "Traceback" not in error
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("import nothing_of_this_name", "ModuleNotFoundError: No module named"),
+        ("x = 1", "the file defines no get_config()"),
+        ("def get_config(): return [1]", "get_config() returned list"),
+        ("raise SystemExit(3)", "SystemExit: 3"),
+    ],
+)
+def test_a_config_file_that_fails_is_named(tmp_path, capsys, text, message):
+    path = tmp_path / "mine.py"
+    path.write_text(text)
+    assert main(["pretrain", f"--config={path}", f"--workdir={tmp_path / 'work'}"]) == 1
+    error = capsys.readouterr().err
+    assert f"--config={path}: " in error
+    assert message in error
+
+
+@pytest.mark.parametrize(
+    ("content", "message"), [("{", "not JSON"), ("[]", "not the configuration of a run")]
+)
+def test_a_damaged_config_json_is_named(config_file, tmp_path, capsys, content, message):
+    (tmp_path / "config.json").write_text(content)
+    for command in (["pretrain", f"--config={config_file}"], ["fill-mask", "a [MASK] ."]):
+        assert main([*command, f"--workdir={tmp_path}"]) == 1
+        error = capsys.readouterr().err
+        assert message in error
+        assert str(tmp_path / "config.json") in error
 
 
 def test_p51_p58_a_run_whose_gradients_explode_stops_and_names_the_tensor(
