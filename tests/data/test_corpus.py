@@ -158,3 +158,28 @@ def test_python_source_is_prose_without_repeats():
     assert ">>>" not in everything
     letters = sum(c.isalpha() or c == " " for c in everything)
     assert letters > 0.93 * size
+
+
+@pytest.mark.parametrize(
+    ("policy", "texts"), [("replace", ["ok \ufffd.", "fine"]), ("skip", ["fine"])]
+)
+def test_json_escapes_without_a_utf8_form_are_faults(tmp_path, policy, texts):
+    file = tmp_path / "a.jsonl"
+    file.write_text('{"text": "ok \\ud800."}\n{"text": "fine"}\n')
+    with pytest.raises(DataError, match=r"a\.jsonl, line 1: the text holds half of a surrogate"):
+        read(str(file))
+    documents, stats = read(str(file), on_error=policy)
+    assert [d.text for d in documents] == texts
+    assert len(stats.faults) == 1
+
+
+def test_deeply_nested_json_is_a_bad_line(tmp_path):
+    (tmp_path / "a.jsonl").write_text("[" * 200_000)
+    with pytest.raises(DataError, match="line 1: not a JSON record"):
+        read(str(tmp_path / "a.jsonl"))
+
+
+@pytest.mark.parametrize("source", ["", "a://b/c.txt"])
+def test_sources_that_cannot_be_meant_are_refused(source):
+    with pytest.raises(DataError, match=r"empty|cannot be read here"):
+        read(source)

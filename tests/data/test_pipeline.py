@@ -1,4 +1,5 @@
 import itertools
+import json
 import re
 import shutil
 
@@ -224,14 +225,24 @@ def test_foreign_tokenizer_and_short_shards_are_refused(tmp_path, records):
     folder = tmp_path / "set"
     shutil.copytree(records, folder)
     shards = read_manifest(folder).shards
-    text = (folder / "manifest.json").read_text("utf-8")
-    count = shards[0].num_examples
-    (folder / "manifest.json").write_text(
-        text.replace(f'"num_examples": {sum(s.num_examples for s in shards)}', '"num_examples": 9')
-    )
+    manifest = folder / "manifest.json"
+    text = manifest.read_text("utf-8")
+    values = json.loads(text)
+    values["num_examples"] = 9
+    manifest.write_text(json.dumps(values))
+    with pytest.raises(DataError, match="num_examples = 9: the shards hold"):
+        train(folder, 1)
+    values["shards"] = [{"name": shards[0].name, "num_examples": 9}]
+    manifest.write_text(json.dumps(values))
     with pytest.raises(DataError, match="the manifest says 9"):
         train(folder, 1)
-    assert count > 9
+    manifest.write_text(text)
+    damaged = folder / shards[0].name
+    data = damaged.read_bytes()
+    damaged.write_bytes(data[: len(data) // 2])
+    with pytest.raises(DataError, match="a shard is damaged"):
+        train(folder, 1)
+    damaged.write_bytes(data)
     core = (folder / "tokenizer.json").read_text("utf-8")
     (folder / "tokenizer.json").write_text(core.replace('"lowercase": true', '"lowercase": false'))
     with pytest.raises(DataError, match=r"tokenizer\.json: hash .* is not that of the records"):
