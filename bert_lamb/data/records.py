@@ -30,6 +30,8 @@ from bert_lamb.data.examples import SPECIALS_PER_ROW, Example
 FORMAT_VERSION = 1
 MANIFEST_FILE = "manifest.json"
 _HEADER = struct.Struct("<BxH")
+_LENGTH = struct.Struct("<I")
+_SPOOLED_AT_ONCE = 1 << 16
 _RANDOM_FLAG = 1
 
 # One record per chunk: with the library's default group of records, reading one at random would
@@ -157,31 +159,54 @@ def payload(records: Sequence[bytes], dtype: np.dtype) -> np.ndarray:
 class ShardWriter:
     """Deals records round-robin to the shards of a directory, so that they differ by one at most.
 
+    An open ArrayRecord file buffers 16 MiB and keeps 50 bytes for each of its records. So the
+    records go to plain spool files first, and become ArrayRecord files one shard after the other:
+    memory does not grow with the number of shards, and with that of records by one shard's index.
+
     The bytes depend on the records and their order only: ArrayRecord files hold no time stamps.
-    Each open file takes up to 16 MiB of memory, and 50 bytes for each of its records.
     """
 
     def __init__(self, directory: Path, num_shards: int) -> None:
-        self._names = [f"pairs-{i:05d}-of-{num_shards:05d}.array_record" for i in range(num_shards)]
+        names = [f"pairs-{i:05d}-of-{num_shards:05d}.array_record" for i in range(num_shards)]
+        self._paths = [directory / name for name in names]
         self._counts = [0] * num_shards
         self._next = 0
-        self._writers = [
-            array_record_module.ArrayRecordWriter(str(directory / name), _WRITER_OPTIONS)
-            for name in self._names
-        ]
+        for path in self._paths:
+            _spool(path).touch()
+        self._waiting: list[bytearray] = [bytearray() for _ in names]
 
     def write(self, record: bytes) -> None:
         """Appends one record."""
-        self._writers[self._next].write(record)
+        waiting = self._waiting[self._next]
+        waiting += _LENGTH.pack(len(record)) + record
+        if len(waiting) >= _SPOOLED_AT_ONCE:
+            self._flush(self._next)
         self._counts[self._next] += 1
         self._next = (self._next + 1) % len(self._counts)
 
     def close(self) -> tuple[Shard, ...]:
         """Finishes the files; returns what they hold."""
-        for writer in self._writers:
-            if writer.is_open():
-                writer.close()
-        return tuple(map(Shard, self._names, self._counts))
+        for number, path in enumerate(self._paths):
+            self._flush(number)
+            writer = array_record_module.ArrayRecordWriter(str(path), _WRITER_OPTIONS)
+            with _spool(path).open("rb") as spool:
+                while length := spool.read(_LENGTH.size):
+                    writer.write(spool.read(*_LENGTH.unpack(length)))
+            writer.close()
+            _spool(path).unlink()
+        return tuple(
+            Shard(path.name, count) for path, count in zip(self._paths, self._counts, strict=True)
+        )
+
+    def _flush(self, number: int) -> None:
+        # Opened for each write, so that thousands of shards need no more than one open file.
+        with _spool(self._paths[number]).open("ab") as spool:
+            spool.write(self._waiting[number])
+        self._waiting[number].clear()
+
+
+def _spool(path: Path) -> Path:
+    return path.with_suffix(".spool")
 
 
 def write_manifest(directory: Path, manifest: Manifest) -> None:

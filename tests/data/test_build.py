@@ -263,17 +263,19 @@ def test_duplicates_are_estimated_once_there_are_too_many_to_keep(monkeypatch):
     assert counter.duplicates == pytest.approx(20_000, rel=0.2)
 
 
+# VmHWM and not getrusage: the latter's peak includes that of the process it was forked from.
 PEAK = """
-import resource, sys
+import re, sys
 from bert_lamb.data.build import build_records
 from bert_lamb.data.corpus import open_sources
 from bert_lamb.data.tokenizer import Tokenizer
 build_records(open_sources(sys.argv[1:2]), sys.argv[2], Tokenizer.load(sys.argv[3]), 128)
 assert "jax" not in sys.modules
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+print(int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1]) / 1024)
 """
 
 
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads Linux's /proc")
 def test_p05_memory_does_not_grow_with_the_corpus(tmp_path, tokenizer, make_text):
     tokenizer.save(tmp_path)
     text = make_text(tmp_path / "a.txt", documents=5_000).read_bytes()
@@ -287,4 +289,4 @@ def test_p05_memory_does_not_grow_with_the_corpus(tmp_path, tokenizer, make_text
         assert run.returncode == 0, run.stderr
         peaks.append(float(run.stdout))
     assert peaks[1] < 1.2 * peaks[0], peaks
-    assert peaks[1] < 600, peaks
+    assert peaks[1] < 300, peaks
