@@ -59,10 +59,13 @@ def test_optim_loads_jax_and_optax_only():
     assert out.stdout.strip() == "[]"
 
 
-def test_no_tensorflow_or_pytorch_at_run_time():
+def test_no_tensorflow_or_pytorch_at_run_time(tmp_path):
     code = (
         "import sys, bert_lamb.cli, bert_lamb.training.trainer, bert_lamb.training.saved;"
+        "from bert_lamb.training.metrics import MetricsFiles;"
+        f"MetricsFiles({str(tmp_path)!r}, start=0, tensorboard=True).close();"
         "print([n for n in ('tensorflow', 'torch', 'transformers') if n in sys.modules])"
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "[]"
+    assert list((tmp_path / "tensorboard").iterdir())

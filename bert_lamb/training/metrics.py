@@ -4,9 +4,10 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from rich.console import Console
 from rich.progress import (
@@ -17,7 +18,6 @@ from rich.progress import (
     TextColumn,
     TimeRemainingColumn,
 )
-from tensorboardX import SummaryWriter
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ class MetricsFiles:
         _keep_lines_up_to(self._path, start)
         self._lines = self._path.open("a", encoding="utf-8")
         self._events = (
-            SummaryWriter(
+            _event_writer()(
                 str(Path(workdir) / "tensorboard"), purge_step=start + 1 if start else None
             )
             if tensorboard
@@ -62,6 +62,20 @@ class MetricsFiles:
         self._lines.close()
         if self._events is not None:
             self._events.close()
+
+
+def _event_writer() -> Callable[..., Any]:
+    """Imports tensorboardX without PyTorch, which it would load wherever it is installed."""
+    if "torch" in sys.modules:
+        from tensorboardX import SummaryWriter
+
+        return SummaryWriter
+    sys.modules["torch"] = None  # type: ignore[assignment]  # makes `import torch` fail
+    try:
+        from tensorboardX import SummaryWriter
+    finally:
+        del sys.modules["torch"]
+    return SummaryWriter
 
 
 def _keep_lines_up_to(path: Path, step: int) -> None:
