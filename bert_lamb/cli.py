@@ -18,7 +18,7 @@ from typing import Any
 import bert_lamb
 from bert_lamb.config import ConfigError, PretrainConfig, from_dict, to_dict
 
-OK, FAULT, USAGE = 0, 1, 2
+OK, FAULT = 0, 1
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -344,11 +344,12 @@ def _run_config_file(path: str) -> Mapping[str, Any]:
     if not Path(path).is_file():
         raise ConfigError(f"--config={path}: no such file; see the folder configs/")
     try:
-        config = runpy.run_path(path)["get_config"]()
-    except KeyError:
-        raise ConfigError(f"--config={path}: the file defines no get_config()") from None
+        get_config = runpy.run_path(path).get("get_config")
+        config: Any = get_config() if get_config is not None else None
     except (Exception, SystemExit) as error:  # whatever the user's code does
         raise ConfigError(f"--config={path}: {type(error).__name__}: {error}") from error
+    if get_config is None:
+        raise ConfigError(f"--config={path}: the file defines no get_config()")
     config = config.to_dict() if hasattr(config, "to_dict") else config
     if not isinstance(config, Mapping):
         raise ConfigError(

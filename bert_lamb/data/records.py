@@ -31,7 +31,7 @@ FORMAT_VERSION = 1
 MANIFEST_FILE = "manifest.json"
 _HEADER = struct.Struct("<BxH")
 _LENGTH = struct.Struct("<I")
-_SPOOLED_AT_ONCE = 1 << 16
+_SPOOLED_AT_ONCE = 1 << 16  # bytes
 _RANDOM_FLAG = 1
 
 # One record per chunk: with the library's default group of records, reading one at random would

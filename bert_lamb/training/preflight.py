@@ -12,8 +12,8 @@ from bert_lamb.data.errors import DataError
 from bert_lamb.data.records import Manifest, check_records, read_manifest
 
 # Sections that never change a parameter, so a resumed run may differ in them.
-_RESTORE = "put the file back (each checkpoint's progress holds a copy), or give a new --workdir"
 FREE_SECTIONS = ("checkpoint", "evaluation", "logging")
+_RESTORE = "put the file back (each checkpoint's progress holds a copy), or give a new --workdir"
 
 
 def resolve(config: PretrainConfig) -> tuple[PretrainConfig, dict[str, Manifest]]:
