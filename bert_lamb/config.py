@@ -290,10 +290,13 @@ class LoggingConfig:
     Attributes:
         every_steps: updates between lines of metrics.jsonl and of the log.
         tensorboard: write TensorBoard event files too.
+        trust_ratios: write LAMB's trust ratio of every layer's tensors into metrics.jsonl, for
+            scripts/plot_trust_ratios.py.
     """
 
     every_steps: int = 10
     tensorboard: bool = True
+    trust_ratios: bool = False
 
     def __post_init__(self) -> None:
         _require(self.every_steps >= 1, "every_steps", self.every_steps, "at least 1")

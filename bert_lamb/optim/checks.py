@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import optax
 
 
 def require(name: str, value: Any, ok: Callable[[float], bool], expected: str) -> None:
@@ -22,3 +23,11 @@ def require(name: str, value: Any, ok: Callable[[float], bool], expected: str) -
         return
     if not ok(float(value)):
         raise ValueError(f"{name} = {value}: expected {expected}")
+
+
+def check_rates(
+    learning_rate: optax.ScalarOrSchedule, weight_decay: optax.ScalarOrSchedule
+) -> None:
+    """Raises a ValueError for a learning rate or a decay that is not a number of 0 or more."""
+    require("learning_rate", learning_rate, lambda value: value >= 0, "0 or more, or a schedule")
+    require("weight_decay", weight_decay, lambda value: value >= 0, "0 or more, or a schedule")

@@ -1,10 +1,8 @@
-"""Which tensors decay and adapt, chosen by the path of each leaf, and a table to check it by."""
+"""Values for each leaf, chosen by its path: which tensors decay, adapt, and how they stack."""
 
 import difflib
-import math
-import operator
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -14,8 +12,19 @@ import optax
 # parameters to one; None stands for the default everywhere.
 PerLeaf = Any | Callable[[optax.Params], Any] | None
 
+# A regular expression for the whole path of a leaf, or a function (path, leaf) -> bool.
+PathRule = str | Callable[[str, Any], bool]
+
 # The biases and the layer norms' scales: no author of LAMB code decays or adapts these.
 DEFAULT_EXCLUDE = (r".*/bias", r".*norm.*/scale")
+
+# The same tensors as other code names them: Flax's layers, NNX and Linen alike, where only norms
+# have a parameter called scale, and Hugging Face's BERT in Flax and in PyTorch.
+EXCLUDE = {
+    "bert_lamb": DEFAULT_EXCLUDE,
+    "flax": (r"(.*/)?bias", r"(.*/)?scale"),
+    "huggingface": (r"(.*[./])?bias", r"(.*[./])?LayerNorm[./](weight|scale|gamma)"),
+}
 
 
 def leaf_paths(params: optax.Params) -> Any:
@@ -42,22 +51,23 @@ def leaf_paths(params: optax.Params) -> Any:
     return jax.tree.unflatten(structure, names)
 
 
-def path_mask(params: optax.Params, exclude: Sequence[str] | None = None) -> Any:
-    """Returns a pytree of bools: False for the leaves whose path matches a pattern.
+def path_mask(params: optax.Params, exclude: Sequence[PathRule] | None = None) -> Any:
+    """Returns a pytree of bools: False for the leaves that a rule picks out.
 
     Args:
         params: pytree of parameters; arrays or `jax.ShapeDtypeStruct`.
-        exclude: regular expressions, each matched against the whole path of a leaf as
-            `leaf_paths` gives it. An empty sequence excludes nothing; default None, which takes
-            `DEFAULT_EXCLUDE`, biases and layer norms' scales.
+        exclude: rules: regular expressions, each matched against the whole path of a leaf as
+            `leaf_paths` gives it, or functions (path, leaf) -> bool. An empty sequence excludes
+            nothing; default None, which takes `DEFAULT_EXCLUDE`, biases and layer norms' scales
+            as this package's BERT names them. `EXCLUDE` has the same for other code's names.
 
     Returns:
-        A pytree like `params`, True where no pattern matches.
+        A pytree like `params`, True where no rule matches.
 
     Raises:
         TypeError: `exclude` is one string, whose letters would be taken for patterns.
-        ValueError: a pattern is no regular expression, or matches no leaf at all; the message
-            shows the paths that come nearest.
+        ValueError: a pattern is no regular expression, or a rule matches no leaf at all; the
+            message shows the paths that come nearest.
 
     Examples:
         >>> from bert_lamb.optim import path_mask
@@ -71,30 +81,85 @@ def path_mask(params: optax.Params, exclude: Sequence[str] | None = None) -> Any
         exclude = DEFAULT_EXCLUDE
     if isinstance(exclude, str):
         raise TypeError(f"exclude = {exclude!r}: expected a sequence, such as ({exclude!r},)")
-    paths = leaf_paths(params)
+    leaves = _leaves_by_path(params)
     excluded = set[str]()
-    for pattern in exclude:
-        matching = _matching(pattern, jax.tree.leaves(paths))
-        excluded.update(matching)
-    return jax.tree.map(lambda path: path not in excluded, paths)
+    for rule in exclude:
+        excluded.update(_matching("exclude", rule, leaves))
+    return jax.tree.map(lambda path: path not in excluded, leaf_paths(params))
 
 
-def _matching(pattern: str, paths: list[str]) -> list[str]:
+def assign_by_path(params: optax.Params, rules: Mapping[PathRule, Any]) -> Any:
+    """Returns a pytree with a value for each leaf, from rules that must cover every leaf once.
+
+    Args:
+        params: pytree of parameters; arrays or `jax.ShapeDtypeStruct`.
+        rules: from a regular expression, matched against whole paths, or a function
+            (path, leaf) -> bool, to the value of the leaves that it matches.
+
+    Returns:
+        A pytree like `params`, such as `lamb` takes for `mask` or `stacked`.
+
+    Raises:
+        ValueError: a rule matches no leaf, a leaf has no rule, or two.
+
+    Examples:
+        >>> from bert_lamb.optim import assign_by_path
+        >>> params = {"embedding": 0.0, "layers": {"kernel": 0.0, "bias": 0.0}}
+        >>> assign_by_path(params, {"layers/.*": 1, "embedding": 0})
+        {'embedding': 0, 'layers': {'bias': 1, 'kernel': 1}}
+    """
+    leaves = _leaves_by_path(params)
+    assigned: dict[str, tuple[PathRule, Any]] = {}
+    for rule, value in rules.items():
+        for path in _matching("rule", rule, leaves):
+            if path in assigned:
+                raise ValueError(
+                    f"{path!r} matches two rules, {_name(assigned[path][0])} and {_name(rule)}: "
+                    "expected exactly one"
+                )
+            assigned[path] = (rule, value)
+    missing = [path for path in leaves if path not in assigned]
+    if missing:
+        shown = ", ".join(map(repr, missing[:5])) + (", ..." if len(missing) > 5 else "")
+        raise ValueError(f"{len(missing)} leaves match no rule: {shown}; add one for them")
+    return jax.tree.map(lambda path: assigned[path][1], leaf_paths(params))
+
+
+def _leaves_by_path(params: optax.Params) -> dict[str, Any]:
+    paths = jax.tree.leaves(leaf_paths(params))
+    return dict(zip(paths, jax.tree.leaves(params), strict=True))
+
+
+def _name(rule: PathRule) -> str:
+    return repr(rule) if isinstance(rule, str) else getattr(rule, "__name__", repr(rule))
+
+
+def _matching(what: str, rule: PathRule, leaves: Mapping[str, Any]) -> list[str]:
+    if callable(rule):
+        chosen = [path for path, leaf in leaves.items() if rule(path, leaf)]
+        if not chosen:
+            raise ValueError(f"{what} {_name(rule)} is true for none of the {len(leaves)} leaves")
+        return chosen
     try:
-        matching = [path for path in paths if re.fullmatch(pattern, path)]
+        chosen = [path for path in leaves if re.fullmatch(rule, path)]
     except re.error as error:
-        raise ValueError(f"exclude pattern {pattern!r} is no regular expression: {error}") from None
-    if not matching:
-        words = "".join(re.findall(r"[\w/]+", pattern.replace(r"\w", "").replace(r"\d", "")))
-        nearest = difflib.get_close_matches(words, paths, n=3, cutoff=0.0)
+        raise ValueError(f"{what} pattern {rule!r} is no regular expression: {error}") from None
+    if not chosen:
+        words = "".join(re.findall(r"[\w/]+", rule.replace(r"\w", "").replace(r"\d", "")))
+        nearest = difflib.get_close_matches(words, leaves, n=3, cutoff=0.0)
         raise ValueError(
-            f"exclude pattern {pattern!r} matches none of the {len(paths)} paths; "
+            f"{what} pattern {rule!r} matches none of the {len(leaves)} paths; "
             f"nearest: {', '.join(map(repr, nearest))}"
         )
-    return matching
+    return chosen
 
 
-def per_leaf(rule: PerLeaf, params: optax.Params, default: Any) -> Any:
+def per_leaf(
+    rule: PerLeaf,
+    params: optax.Params,
+    default: Any,
+    is_leaf: Callable[[Any], bool] | None = None,
+) -> Any:
     """Spreads a rule over the leaves of the parameters.
 
     Args:
@@ -102,6 +167,7 @@ def per_leaf(rule: PerLeaf, params: optax.Params, default: Any) -> Any:
             one, or None.
         params: pytree of parameters.
         default: what None stands for.
+        is_leaf: says which nodes of the rule are values of their own.
 
     Returns:
         A pytree shaped like `params`.
@@ -113,106 +179,4 @@ def per_leaf(rule: PerLeaf, params: optax.Params, default: Any) -> Any:
         rule = default
     elif callable(rule):
         rule = rule(params)
-    return jax.tree.broadcast(rule, params)
-
-
-def stacked_axes(stacked: PerLeaf, params: optax.Params) -> Any:
-    """Spreads declared counts of stacked axes over the leaves, and checks them.
-
-    Args:
-        stacked: as in `scale_by_trust_ratio`.
-        params: pytree of parameters; arrays or `jax.ShapeDtypeStruct`.
-
-    Returns:
-        A pytree of ints shaped like `params`.
-
-    Raises:
-        ValueError: a count is not a whole number between 0 and the leaf's number of axes.
-    """
-
-    def checked(count: Any, path: str, param: jax.Array) -> int:
-        try:
-            axes = -1 if isinstance(count, bool) else operator.index(count)
-        except TypeError:
-            axes = -1
-        if not 0 <= axes <= param.ndim:
-            raise ValueError(
-                f"stacked = {count!r} for {path!r} of shape {param.shape}: "
-                f"expected a whole number of leading axes from 0 to {param.ndim}"
-            )
-        return axes
-
-    return jax.tree.map(checked, per_leaf(stacked, params, 0), leaf_paths(params), params)
-
-
-def mask_table(
-    params: optax.Params,
-    decays: PerLeaf = None,
-    adapts: PerLeaf = None,
-    stacked: PerLeaf = None,
-) -> str:
-    """Returns a table of what the optimizer does with each leaf, to print before a run.
-
-    Args:
-        params: pytree of parameters; arrays or `jax.ShapeDtypeStruct`.
-        decays: `mask` of `lamb`: which leaves decay.
-        adapts: `trust_ratio_mask` of `lamb`: which leaves adapt.
-        stacked: of `lamb`: number of leading axes that stack published tensors.
-
-    Returns:
-        One line per leaf with its path, shape, stacked axes, number of published tensors, and
-        whether it decays and adapts; then a line of totals.
-
-    Raises:
-        ValueError: a rule does not fit the parameters.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from bert_lamb.optim import mask_table, path_mask
-        >>> params = {"mlp": {"kernel": jnp.ones([12, 4, 8]), "bias": jnp.zeros([12, 8])}}
-        >>> mask = path_mask(params, exclude=(".*/bias",))
-        >>> print(mask_table(params, mask, mask, stacked=1))
-        path        shape       stacked  tensors  decays  adapts
-        mlp/bias    (12, 8)           1       12  no      no
-        mlp/kernel  (12, 4, 8)        1       12  yes     yes
-        2 leaves, 24 tensors, 480 parameters; 384 decay, 384 adapt
-    """
-    header = ("path", "shape", "stacked", "tensors", "decays", "adapts")
-    leaves = jax.tree.leaves(params)
-    columns = (
-        leaf_paths(params),
-        stacked_axes(stacked, params),
-        per_leaf(decays, params, True),
-        per_leaf(adapts, params, True),
-    )
-    rows = [header]
-    tensors = size = decaying = adapting = 0
-    for leaf, path, axes, decay, adapt in zip(leaves, *map(jax.tree.leaves, columns), strict=True):
-        count = math.prod(leaf.shape[:axes])
-        rows.append(
-            (
-                path,
-                str(tuple(leaf.shape)),
-                str(axes),
-                str(count),
-                "yes" if decay else "no",
-                "yes" if adapt else "no",
-            )
-        )
-        tensors += count
-        size += math.prod(leaf.shape)
-        decaying += math.prod(leaf.shape) if decay else 0
-        adapting += math.prod(leaf.shape) if adapt else 0
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    align = ("<", "<", ">", ">", "<", "<")
-    lines = [
-        "  ".join(
-            f"{cell:{side}{width}}" for cell, side, width in zip(row, align, widths, strict=True)
-        ).rstrip()
-        for row in rows
-    ]
-    lines.append(
-        f"{len(leaves):,} leaves, {tensors:,} tensors, {size:,} parameters; "
-        f"{decaying:,} decay, {adapting:,} adapt"
-    )
-    return "\n".join(lines)
+    return jax.tree.broadcast(rule, params, is_leaf=is_leaf)

@@ -21,6 +21,8 @@ from rich.progress import (
 
 log = logging.getLogger(__name__)
 
+Value = float | int | str | list[float] | None
+
 
 class MetricsFiles:
     """Appends scalars to `metrics.jsonl` and TensorBoard files of a working directory.
@@ -42,13 +44,14 @@ class MetricsFiles:
             else None
         )
 
-    def write(self, kind: str, step: int, values: Mapping[str, float | int | str | None]) -> None:
-        """Writes one record; `kind` is "train", "eval", "phase" or "run".
+    def write(self, kind: str, step: int, values: Mapping[str, Value]) -> None:
+        """Writes one record; `kind` is "train", "eval", "phase", "trust_ratio" or "run".
 
         Args:
             kind: of record, the prefix of its TensorBoard tags.
             step: batches consumed so far.
-            values: scalars; None stands for "not available".
+            values: scalars, of which TensorBoard gets the numbers, or lists of numbers; None stands
+                for "not available".
         """
         self._lines.write(json.dumps({"kind": kind, "step": step, **values}) + "\n")
         self._lines.flush()

@@ -96,6 +96,7 @@ def make_optimizer(
         trust_ratio_mask=matrices,
         stacked=model.stacked_axes(params),
         clip_norm=config.clip_norm,
+        record=True,
     )
 
 

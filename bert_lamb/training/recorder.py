@@ -4,6 +4,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict
 from types import TracebackType
+from typing import Any
 
 import jax
 
@@ -11,7 +12,7 @@ from bert_lamb.evaluation.heldout import HeldoutScore
 from bert_lamb.training.metrics import Display, MetricsFiles, clock
 from bert_lamb.training.throughput import Speed, Stopwatch
 
-Report = Mapping[str, jax.Array]
+Report = Mapping[str, Any]
 
 
 class NonFiniteError(RuntimeError):
@@ -32,10 +33,11 @@ class Recorder:
         tensor_names: list[str],
         total_steps: int,
         nonfinite_limit: int,
+        trust_ratios: bool,
     ) -> None:
         self._files, self._display = files, display
         self._names, self._total = tensor_names, total_steps
-        self._limit = nonfinite_limit
+        self._limit, self._trust_ratios = nonfinite_limit, trust_ratios
         self._pending: tuple[int, Report] | None = None
         self._stopwatch: Stopwatch | None = None
         self._timed_from = 0
@@ -87,7 +89,9 @@ class Recorder:
             return
         (step, report), self._pending = self._pending, None
         self.check_finite(step, report)
-        values = {name: float(value) for name, value in jax.device_get(report).items()}
+        fetched = dict(jax.device_get(report))
+        ratios = fetched.pop("trust_ratios")
+        values = {name: float(value) for name, value in fetched.items()}
         means = _means(values)
         assert self._stopwatch is not None
         # The window may have begun before the clock did: count its mean tokens per step.
@@ -96,6 +100,9 @@ class Recorder:
         speed = self._stopwatch.stop(steps, tokens)
         self._timed_from = step
         self._files.write("train", step, {**means, **_speed_fields(speed)})
+        if self._trust_ratios and ratios:
+            lists = (ratio.ravel().tolist() for ratio in jax.tree.leaves(ratios))
+            self._files.write("trust_ratio", step, dict(zip(self._names, lists, strict=True)))
         left = None if speed is None else speed.seconds_per_step * (self._total - step)
         self._display.window(step, _note(means, speed), left)
 

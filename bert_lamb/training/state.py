@@ -8,33 +8,14 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from bert_lamb.optim.skipping import Skipped, none_skipped
+
 Params = dict[str, Any]
 SUMS = (
     "mlm_loss", "mlm_weight", "mlm_correct",
     "nsp_loss", "nsp_weight", "nsp_correct",
     "tokens", "grad_norm", "updates",
 )  # fmt: skip
-
-
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["in_row", "total", "tensor"],
-    meta_fields=[],
-)
-@dataclasses.dataclass(frozen=True)
-class Skipped:
-    """Updates left out because their gradient was not finite.
-
-    Attributes:
-        in_row: i32 [], how many in a row, up to now.
-        total: i32 [], how many in the whole run.
-        tensor: i32 [], index of the first parameter whose gradient was not finite at the latest
-            skipped update, in the order of `jax.tree.leaves`; -1 where there was none.
-    """
-
-    in_row: jax.Array
-    total: jax.Array
-    tensor: jax.Array
 
 
 @partial(
@@ -63,11 +44,10 @@ class TrainState:
 
 def new_state(params: Params, optimizer: optax.GradientTransformation) -> TrainState:
     """Returns the state before the first step."""
-    zero = jnp.zeros((), jnp.int32)
     return TrainState(
-        step=zero,
+        step=jnp.zeros((), jnp.int32),
         params=params,
         opt_state=optimizer.init(params),
         window={name: jnp.zeros((), jnp.float32) for name in SUMS},
-        skipped=Skipped(in_row=zero, total=zero, tensor=zero - 1),
+        skipped=none_skipped(),
     )

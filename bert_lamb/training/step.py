@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -10,12 +11,14 @@ from jax.sharding import Mesh, PartitionSpec
 
 from bert_lamb import model
 from bert_lamb.config import ModelConfig
+from bert_lamb.optim.skipping import judge
+from bert_lamb.optim.trust_ratio import find_trust_ratios
 from bert_lamb.parallel.mesh import DATA
 from bert_lamb.training.phases import schedule_count
-from bert_lamb.training.state import Params, Skipped, TrainState
+from bert_lamb.training.state import Params, TrainState
 
 Batch = dict[str, jax.Array]
-Report = dict[str, jax.Array]
+Report = dict[str, Any]
 Step = Callable[[TrainState, Batch], tuple[TrainState, Report]]
 
 
@@ -60,9 +63,7 @@ def build_step(
         dropout_key = jax.random.fold_in(jax.random.key(seed), state.step)
         grads, sums = gradients(state.params, batch, dropout_key)
         squares = jnp.stack([jnp.sum(jnp.square(g)) for g in jax.tree.leaves(grads)])
-        bad = ~jnp.isfinite(squares)
-        apply = ~jnp.any(bad) & (state.skipped.in_row < nonfinite_limit)
-
+        apply, skipped = judge(squares, state.skipped, nonfinite_limit)
         updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
         params = optax.apply_updates(state.params, updates)
         keep = partial(jax.tree.map, lambda new, old: jnp.where(apply, new, old))
@@ -73,18 +74,14 @@ def build_step(
             name: jnp.where(restart, 0, state.window[name]) + jnp.where(apply, value, 0)
             for name, value in sums.items()
         }
-        missed = (~apply).astype(jnp.int32)
-        skipped = Skipped(
-            in_row=(state.skipped.in_row + 1) * missed,
-            total=state.skipped.total + missed,
-            tensor=jnp.where(jnp.any(bad), jnp.argmax(bad), state.skipped.tensor),
-        )
+        recorded = find_trust_ratios(opt_state)
         report = {
             **window,
             "learning_rate": learning_rate(schedule_count(state.opt_state)),
             "skipped_in_row": skipped.in_row,
             "skipped_total": skipped.total,
             "skipped_tensor": skipped.tensor,
+            "trust_ratios": recorded.trust_ratio if recorded else (),
         }
         return TrainState(
             step=state.step + 1,

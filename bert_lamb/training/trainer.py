@@ -91,7 +91,12 @@ def pretrain(
         display = Display(config.total_steps, step)
         names = jax.tree.leaves(leaf_paths(state.params))
         with Recorder(
-            files, display, names, config.total_steps, config.nonfinite_limit
+            files,
+            display,
+            names,
+            config.total_steps,
+            config.nonfinite_limit,
+            config.logging.trust_ratios,
         ) as recorder:
             recorder.say(origin)
             evaluator = build_evaluator(config.model, mesh)

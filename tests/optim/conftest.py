@@ -3,15 +3,15 @@
 import numpy as np
 import pytest
 
-from tests.reference import lamb
+from tests.reference import large_batch
 
 LAYERS, WIDTH, HEADS, FEED, VOCAB, POSITIONS = 12, 8, 2, 16, 20, 6
 
 
 @pytest.fixture(scope="session")
 def twin():
-    """tests/reference/lamb.py."""
-    return lamb
+    """tests/reference/large_batch.py."""
+    return large_batch
 
 
 @pytest.fixture

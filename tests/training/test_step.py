@@ -71,6 +71,8 @@ def _run(
     reports = []
     for batch in batches:
         state, report = step(state, put_batch(batch, mesh))
+        ratios = report.pop("trust_ratios")
+        assert jax.tree.structure(ratios) == jax.tree.structure(state.params)
         reports.append({name: float(value) for name, value in report.items()})
     return state, reports
 
