@@ -232,14 +232,17 @@ def main() -> None:
         for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
         if line.startswith("model name")
     )
+    earlier = arguments.output and arguments.output / "results.json"
+    known = json.loads(earlier.read_text()) if earlier and earlier.exists() else {"sizes": {}}
     results: dict[str, Any] = {
         "machine": {"cpu": cpu, "cores": os.cpu_count(), "python": platform.python_version()},
         "versions": {name: installed(name) for name in ("jax", "jaxlib", "optax", "torch")},
         "rounds": arguments.rounds,
-        "sizes": {},
+        "sizes": known["sizes"],
     }
     for size in arguments.sizes:
         rows = alternate(sides, size, arguments.rounds)
+        gc.collect()
         for side in sides:
             rows[side]["peak_bytes"] = measure_peak(side, size)
         results["sizes"][size] = rows

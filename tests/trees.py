@@ -6,6 +6,7 @@ import numpy as np
 import optax
 
 from bert_lamb.optim import leaf_paths
+from tests import quick
 
 
 def run(optimizer, params, gradients, state=None, jit=False):
@@ -18,8 +19,8 @@ def run(optimizer, params, gradients, state=None, jit=False):
         updates, state = optimizer.update(gradient, state, params)
         return optax.apply_updates(params, updates), state
 
-    init = jax.jit(optimizer.init) if jit else optimizer.init
-    step = jax.jit(step) if jit else step
+    init = quick.jit(optimizer.init) if jit else optimizer.init
+    step = quick.jit(step) if jit else step
     state = init(params) if state is None else state
     trace = []
     for gradient in gradients:

@@ -38,6 +38,7 @@ from bert_lamb.optim import (
     warmup_polynomial_decay,
     with_master_weights,
 )
+from tests import quick
 from tests.trees import assert_trees_close
 
 STACKED = {"embeddings": 0, "layers": 1}
@@ -85,15 +86,15 @@ def types(tree):
 def test_init_on_shapes_alone(optimizer, small_params):
     shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), small_params)
     abstract = jax.eval_shape(optimizer.init, shapes)
-    concrete = jax.jit(optimizer.init)(jax.tree.map(jnp.asarray, small_params))
+    concrete = quick.jit(optimizer.init)(jax.tree.map(jnp.asarray, small_params))
     assert jax.tree.structure(abstract) == jax.tree.structure(concrete)
     assert types(abstract) == types(concrete)
 
 
 def test_state_and_updates_keep_their_types_and_one_compilation(optimizer, small_params):
     params = jax.tree.map(jnp.asarray, small_params)
-    before = jax.jit(optimizer.init)(params)
-    update = jax.jit(optimizer.update)
+    before = quick.jit(optimizer.init)(params)
+    update = quick.jit(optimizer.update)
     updates, after = update(params, before, params)
     assert jax.tree.structure(before) == jax.tree.structure(after)
     assert types(before) == types(after)
@@ -124,7 +125,7 @@ def sharded_specs(params):
 
 
 def first_update(optimizer):
-    @jax.jit
+    @quick.jit
     def update(params, gradients):
         updates, state = optimizer.update(gradients, optimizer.init(params), params)
         return optax.apply_updates(params, updates), state
@@ -187,7 +188,7 @@ def test_f05_update_of_slices_inside_shard_map_equals_unsharded(function, shape,
         in_specs=(specs, specs),
         out_specs=(specs, state_specs(jax.eval_shape(sliced.init, params), params, specs)),
     )
-    actual = jax.jit(update)(params, gradients)
+    actual = quick.jit(update)(params, gradients)
     assert_trees_close(actual, expected, rtol=1e-6, atol=1e-6)
 
 

@@ -17,6 +17,7 @@ class TorchLamb:
         self.compute = self._compute
 
     def compile(self):
+        torch._dynamo.config.recompile_limit = 64  # one program per shape of tensor
         self.compute = torch.compile(self._compute, dynamic=False)
         return self
 

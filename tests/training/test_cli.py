@@ -38,7 +38,12 @@ def compiled() -> list[str]:
 def run(config_file: Path, compiled: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run on eight devices."""
     workdir = tmp_path_factory.mktemp("run")
-    assert main(["pretrain", f"--config={config_file}", f"--workdir={workdir}"]) == 0
+    flags = [
+        f"--config={config_file}",
+        f"--workdir={workdir}",
+        "--config.logging.trust_ratios=True",
+    ]
+    assert main(["pretrain", *flags]) == 0
     (workdir / "compiled.txt").write_text("\n".join(compiled))
     return workdir
 
@@ -227,6 +232,20 @@ def test_weights_of_another_run_can_be_the_start(config_file, run, tmp_path, cap
     assert code == 0
     assert main(["inspect", str(tmp_path / "checkpoints" / "10")]) == 0
     assert "optimizer state" in capsys.readouterr().out
+
+
+def test_trust_ratios_of_every_layer_are_written_and_plotted(run, tmp_path):
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    ratios = [line for line in lines if line["kind"] == "trust_ratio"]
+    assert [r["step"] for r in ratios] == [r["step"] for r in lines if r["kind"] == "train"]
+    assert all(len(r["layers/attention/query/kernel"]) == 2 for r in ratios)
+    assert all(r["layers/attention/query/bias"] == [1.0, 1.0] for r in ratios)
+    assert all(0 < r["embeddings/word/embedding"][0] != 1 for r in ratios)
+    script = Path(__file__).resolve().parents[2] / "scripts" / "plot_trust_ratios.py"
+    picture = tmp_path / "ratios.png"
+    command = [sys.executable, script, run / "metrics.jsonl", picture]
+    subprocess.run(command, check=True)
+    assert picture.read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.parametrize(
