@@ -61,6 +61,19 @@ class LayerNorm(nnx.Module):
         return (normalized * self.scale[...] + self.bias[...]).astype(x.dtype)
 
 
+@jax.custom_jvp
+def _erf(x: jax.Array) -> jax.Array:
+    # In JAX 0.12.0 the derivative of `jax.lax.erf` fails inside shard_map ("Primitive polynomial
+    # requires varying manual axes to match"); with a rule of its own it works in every version.
+    return jax.lax.erf(x)
+
+
+@_erf.defjvp
+def _erf_jvp(primals: tuple[jax.Array], tangents: tuple[jax.Array]) -> tuple[jax.Array, jax.Array]:
+    (x,), (dx,) = primals, tangents
+    return _erf(x), (2.0 / math.sqrt(math.pi)) * jnp.exp(-jnp.square(x)) * dx
+
+
 def gelu(x: jax.Array, form: str) -> jax.Array:
     """Returns x times the standard normal distribution function of x.
 
@@ -77,7 +90,7 @@ def gelu(x: jax.Array, form: str) -> jax.Array:
     """
     y = x.astype(jnp.float32)
     if form == "gelu":
-        cdf = 0.5 * (1.0 + jax.lax.erf(y * math.sqrt(0.5)))
+        cdf = 0.5 * (1.0 + _erf(y * math.sqrt(0.5)))
     elif form == "gelu_tanh":
         cdf = 0.5 * (1.0 + jnp.tanh(math.sqrt(2.0 / math.pi) * (y + 0.044715 * y**3)))
     else:
