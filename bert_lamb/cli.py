@@ -48,8 +48,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:
         if not _is_fault(error):
             raise
-        print(f"bert-lamb: {error}", file=sys.stderr)
+        print(f"bert-lamb: {_message(error)}", file=sys.stderr)
         return FAULT
+
+
+def _message(error: Exception) -> str:
+    if isinstance(error, OSError) and error.filename and error.strerror:
+        return (
+            f"{error.filename}: {error.strerror}; check this path, the space and the rights there, "
+            "or give another one"
+        )
+    return str(error)
+
+
+def _folder(text: str) -> Path:
+    """Refuses the empty path, which a shell makes of an unset variable and means "here"."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError("empty; expected the path of a folder")
+    return Path(text)
 
 
 def _is_fault(error: Exception) -> bool:
@@ -176,7 +192,7 @@ def _add_pretrain(verbs: argparse._SubParsersAction) -> None:
         "in it is set on the command line as --config.KEY=VALUE",
     )  # fmt: skip
     pretrain.add_argument(
-        "--workdir", required=True, type=Path,
+        "--workdir", required=True, type=_folder,
         help="folder for checkpoints, metrics.jsonl and TensorBoard files; the same command with "
         "the same folder resumes",
     )  # fmt: skip
@@ -215,7 +231,9 @@ def _add_fill_mask(verbs: argparse._SubParsersAction) -> None:
 
 
 def _add_checkpoint(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--workdir", required=True, type=Path, help="folder of a pretraining run")
+    parser.add_argument(
+        "--workdir", required=True, type=_folder, help="folder of a pretraining run"
+    )
     parser.add_argument("--step", type=int, help="of the checkpoint (default: the newest)")
 
 
@@ -337,6 +355,23 @@ def _check_override(override: str, config: Mapping[str, Any]) -> None:
             raise ConfigError(f"{override}: there is no {part} in a single value")
     if isinstance(here, Mapping | list) or here is None:
         raise ConfigError(f"{override}: only single values can be set here; edit the config file")
+    value = override.partition("=")[2]
+    if "=" in override and not _fits(value, here):
+        expected = {bool: "True or False", int: "a whole number", float: "a number"}[type(here)]
+        raise ConfigError(f"{override}: expected {expected}")
+
+
+def _fits(value: str, like: object) -> bool:
+    """Says whether a flag's text can become a value of the type that the config has."""
+    if isinstance(like, bool):
+        return value.lower() in ("true", "t", "1", "false", "f", "0")
+    if not isinstance(like, int | float):
+        return True
+    try:
+        type(like)(value)
+    except ValueError:
+        return False
+    return True
 
 
 def _run_config_file(path: str) -> Mapping[str, Any]:

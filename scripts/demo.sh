@@ -10,17 +10,28 @@ start=$SECONDS
 
 # Runs a command after showing it as the user would type it.
 step() {
-  printf '\n$ %s\n' "$*"
+  printf '\n$ %s' "$bin/$1"
+  printf ' %q' "${@:2}"
+  printf '\n'
   "$bin/$@"
 }
 
 echo "Pretraining a tiny BERT on: $source"
-rm -rf "$data" "$run"
-step bert-lamb data vocab --source "$source" --size 4096 --output "$data/vocab"
+# What an earlier demo left is moved aside, and only when the new text has become records.
+rm -rf "$data.new"
+step bert-lamb data vocab --source "$source" --size 4096 --output "$data.new/vocab"
 for length in 128 512; do
-  step bert-lamb data build --source "$source" --vocab "$data/vocab" --seq-length "$length" \
-    --heldout 0.05 --output "$data/seq$length"
+  step bert-lamb data build --source "$source" --vocab "$data.new/vocab" --seq-length "$length" \
+    --heldout 0.05 --output "$data.new/seq$length"
 done
+for folder in "$data" "$run"; do
+  if [ -e "$folder" ]; then
+    rm -rf "$folder.before"
+    mv "$folder" "$folder.before"
+    echo "the earlier $folder is now $folder.before"
+  fi
+done
+mv "$data.new" "$data"
 step bert-lamb pretrain --config=configs/demo.py --workdir="$run"
 step bert-lamb evaluate --workdir="$run" --records="$data/seq128/heldout" \
   --train-records="$data/seq128/train" --max-examples=640
@@ -32,7 +43,7 @@ step bert-lamb fill-mask --workdir="$run" \
 cat <<END
 
 The whole demo took $((SECONDS - start)) seconds.
-  checkpoints   $run/checkpoints    (bert-lamb inspect $run/checkpoints/STEP)
+  checkpoints   $run/checkpoints    ($bin/bert-lamb inspect $run/checkpoints/$(ls "$run/checkpoints" | sort -n | tail -1))
   metrics       $run/metrics.jsonl
   TensorBoard   $run/tensorboard    (pip install tensorboard; tensorboard --logdir $run)
 Next:

@@ -232,8 +232,8 @@ def read_manifest(directory: str | Path) -> Manifest:
     if not folder.is_dir():
         raise DataError(f"records {str(directory)!r}: no such directory; {_HOW_TO_MAKE}")
     if not file.exists():
-        inside = [p.parent.name for p in sorted(folder.glob(f"*/{MANIFEST_FILE}"))]
-        hint = f"did you mean {folder / inside[0]}?" if inside else _HOW_TO_MAKE
+        inside = [str(p.parent) for p in sorted(folder.glob(f"*/{MANIFEST_FILE}"))]
+        hint = f"did you mean {' or '.join(inside)}?" if inside else _HOW_TO_MAKE
         raise DataError(f"records {str(directory)!r}: no {MANIFEST_FILE} inside; {hint}")
     try:
         values = json.loads(file.read_bytes())

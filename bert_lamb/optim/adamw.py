@@ -1,11 +1,12 @@
 """AdamW as a baseline for LAMB: the same masks, clipping and moments, without the trust ratio."""
 
+from functools import partial
 from typing import Any
 
 import optax
 
 from bert_lamb.optim.checks import check_rates
-from bert_lamb.optim.masks import PerLeaf
+from bert_lamb.optim.masks import PerLeaf, leaf_flags
 from bert_lamb.optim.moments import scale_by_moments
 from bert_lamb.optim.normalizing import shape_gradient
 
@@ -75,6 +76,6 @@ def adamw(
         scale_by_moments(
             b1, b2, eps, eps_root, bias_correction=bias_correction, moment_dtype=moment_dtype
         ),
-        optax.add_decayed_weights(weight_decay, mask=mask),
+        optax.add_decayed_weights(weight_decay, mask=partial(leaf_flags, "mask", mask)),
         optax.scale_by_learning_rate(learning_rate),
     )

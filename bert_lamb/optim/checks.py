@@ -21,8 +21,19 @@ def require(name: str, value: Any, ok: Callable[[float], bool], expected: str) -
     """
     if callable(value) or isinstance(value, jax.core.Tracer):
         return
-    if not ok(float(value)):
-        raise ValueError(f"{name} = {value}: expected {expected}")
+    try:
+        number = float("nan") if isinstance(value, str) else float(value)
+    except (TypeError, ValueError):
+        number = float("nan")
+    if not ok(number):
+        shown = repr(value) if isinstance(value, str) else value
+        raise ValueError(f"{name} = {shown}: expected {expected}")
+
+
+def require_transform(inner: Any) -> None:
+    """Raises a TypeError unless `inner` is an optimizer in optax's sense."""
+    if not (hasattr(inner, "init") and hasattr(inner, "update")):
+        raise TypeError(f"inner = {inner!r}: expected an optimizer, such as lamb(0.01)")
 
 
 def check_rates(

@@ -217,7 +217,9 @@ def _shrink(square: jax.Array, limit: Any) -> jax.Array:
 def _buckets(bucket: PerLeaf, updates: optax.Updates) -> list[int]:
     buckets = []
     paths = jax.tree.leaves(leaf_paths(updates))
-    for own, path in zip(jax.tree.leaves(per_leaf(bucket, updates, 0)), paths, strict=True):
+    for own, path in zip(
+        jax.tree.leaves(per_leaf(bucket, updates, 0, name="bucket")), paths, strict=True
+    ):
         try:
             index = -1 if isinstance(own, bool) else operator.index(own)
         except TypeError:

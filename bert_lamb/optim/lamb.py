@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import optax
 
 from bert_lamb.optim.checks import check_rates
-from bert_lamb.optim.masks import PerLeaf, per_leaf
+from bert_lamb.optim.masks import PerLeaf, leaf_flags
 from bert_lamb.optim.moments import Moments, Nesterov, Scalars
 from bert_lamb.optim.normalizing import shape_gradient
 from bert_lamb.optim.norms import Norm, wide
@@ -109,7 +109,7 @@ def scale_by_lamb(
         if params is None:
             raise ValueError("LAMB needs the parameters: update(updates, state, params)")
         rate = weight_decay(state.moments.count) if callable(weight_decay) else weight_decay
-        decays = per_leaf(mask, params, True)
+        decays = leaf_flags("mask", mask, params)
         new = moments.advance(updates, state.moments)
 
         def directions(scalars: Scalars, rate: jax.Array) -> optax.Updates:

@@ -1,9 +1,11 @@
 """LARS, layerwise adaptive rate scaling: momentum with the layerwise adaptation of LAMB."""
 
+from functools import partial
+
 import optax
 
 from bert_lamb.optim.checks import check_rates, require
-from bert_lamb.optim.masks import PerLeaf
+from bert_lamb.optim.masks import PerLeaf, leaf_flags
 from bert_lamb.optim.normalizing import shape_gradient
 from bert_lamb.optim.norms import Norm
 from bert_lamb.optim.trust_ratio import Bounds, scale_by_trust_ratio
@@ -79,7 +81,7 @@ def lars(
     require("b1", b1, lambda value: 0 <= value < 1, "a rate in [0, 1)")
     return optax.chain(
         shape_gradient(clip_norm, False, specs),
-        optax.add_decayed_weights(weight_decay, mask=mask),
+        optax.add_decayed_weights(weight_decay, mask=partial(leaf_flags, "mask", mask)),
         optax.ema(b1, debias=False),
         scale_by_trust_ratio(
             mask=trust_ratio_mask,

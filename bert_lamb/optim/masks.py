@@ -100,6 +100,7 @@ def assign_by_path(params: optax.Params, rules: Mapping[PathRule, Any]) -> Any:
         A pytree like `params`, such as `lamb` takes for `mask` or `stacked`.
 
     Raises:
+        TypeError: `rules` is no mapping.
         ValueError: a rule matches no leaf, a leaf has no rule, or two.
 
     Examples:
@@ -108,6 +109,8 @@ def assign_by_path(params: optax.Params, rules: Mapping[PathRule, Any]) -> Any:
         >>> assign_by_path(params, {"layers/.*": 1, "embedding": 0})
         {'embedding': 0, 'layers': {'bias': 1, 'kernel': 1}}
     """
+    if not isinstance(rules, Mapping):
+        raise TypeError(f"rules = {rules!r}: expected a mapping such as {{'layers/.*': 1}}")
     leaves = _leaves_by_path(params)
     assigned: dict[str, tuple[PathRule, Any]] = {}
     for rule, value in rules.items():
@@ -159,6 +162,8 @@ def per_leaf(
     params: optax.Params,
     default: Any,
     is_leaf: Callable[[Any], bool] | None = None,
+    *,
+    name: str,
 ) -> Any:
     """Spreads a rule over the leaves of the parameters.
 
@@ -168,6 +173,7 @@ def per_leaf(
         params: pytree of parameters.
         default: what None stands for.
         is_leaf: says which nodes of the rule are values of their own.
+        name: of the argument, for the message.
 
     Returns:
         A pytree shaped like `params`.
@@ -179,4 +185,27 @@ def per_leaf(
         rule = default
     elif callable(rule):
         rule = rule(params)
-    return jax.tree.broadcast(rule, params, is_leaf=is_leaf)
+    try:
+        return jax.tree.broadcast(rule, params, is_leaf=is_leaf)
+    except ValueError as error:
+        place = re.search(r"prefix_tree(\S*)", str(error))
+        where = f", which it does not at {place[1] or 'its top'}" if place else ""
+        raise ValueError(
+            f"{name}: expected a pytree shaped like the parameters, or a prefix of one that covers "
+            f"every leaf and nothing else{where}"
+        ) from None
+
+
+def leaf_flags(name: str, rule: PerLeaf, params: optax.Params) -> Any:
+    """Spreads a mask over the leaves of the parameters; None stands for True everywhere.
+
+    Raises:
+        ValueError: the mask does not fit, or a value of it is not a bool.
+    """
+    spread = per_leaf(rule, params, True, name=name)
+    for path, flag in zip(
+        jax.tree.leaves(leaf_paths(params)), jax.tree.leaves(spread), strict=True
+    ):
+        if not isinstance(flag, bool) and str(getattr(flag, "dtype", "")) != "bool":
+            raise ValueError(f"{name} = {flag!r} for {path!r}: expected True or False")
+    return spread

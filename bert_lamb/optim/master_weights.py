@@ -6,6 +6,8 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from bert_lamb.optim.checks import require_transform
+
 
 class MasterWeightsState(NamedTuple):
     """State of `with_master_weights`.
@@ -39,6 +41,7 @@ def with_master_weights(
         `optax.apply_updates` adds in float32 before it rounds.
 
     Raises:
+        TypeError: `inner` is no optimizer.
         ValueError: at the update, where the parameters are not passed.
 
     Examples:
@@ -59,6 +62,7 @@ def with_master_weights(
         Micikevicius et al., `Mixed Precision Training <https://arxiv.org/abs/1710.03740>`_, 2018,
         section 3.1.
     """
+    require_transform(inner)
     wrapped = optax.with_extra_args_support(inner)
 
     def init_fn(params: optax.Params) -> MasterWeightsState:

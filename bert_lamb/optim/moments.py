@@ -51,6 +51,8 @@ class Moments:
 
     def init(self, params: optax.Params, dtype: Any = None) -> optax.ScaleByAdamState:
         """Returns moments of 0 in `dtype`, or in that of each parameter."""
+        if dtype is not None and not jnp.issubdtype(dtype, jnp.floating):
+            raise ValueError(f"moment_dtype = {dtype}: expected a floating dtype")
         return optax.ScaleByAdamState(
             count=jnp.zeros([], jnp.int32),
             mu=optax.tree.zeros_like(params, dtype=dtype),

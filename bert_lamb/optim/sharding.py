@@ -55,7 +55,13 @@ def state_specs(state: optax.OptState, params: optax.Params, specs: PerLeaf) -> 
 def spread_specs(specs: PerLeaf, tree: optax.Params) -> list[PartitionSpec]:
     """Returns one PartitionSpec per leaf of `tree`, in the order of `jax.tree.leaves`."""
     return jax.tree.leaves(
-        per_leaf(specs, tree, PartitionSpec(), is_leaf=lambda x: isinstance(x, PartitionSpec)),
+        per_leaf(
+            specs,
+            tree,
+            PartitionSpec(),
+            is_leaf=lambda x: isinstance(x, PartitionSpec),
+            name="specs",
+        ),
         is_leaf=lambda x: isinstance(x, PartitionSpec),
     )
 

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from bert_lamb.optim.checks import require
+from bert_lamb.optim.checks import require, require_transform
 from bert_lamb.optim.masks import leaf_paths
 
 
@@ -82,6 +82,7 @@ def skip_nonfinite(
         An `optax.GradientTransformationExtraArgs` with the state `SkipState`.
 
     Raises:
+        TypeError: `inner` is no optimizer.
         ValueError: `limit` is less than 1.
 
     Examples:
@@ -96,6 +97,7 @@ def skip_nonfinite(
         [0. 0.] 1
     """
     require("limit", limit, lambda value: value >= 1, "at least 1")
+    require_transform(inner)
     wrapped = optax.with_extra_args_support(inner)
 
     def init_fn(params: optax.Params) -> SkipState:

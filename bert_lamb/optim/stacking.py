@@ -36,7 +36,9 @@ def stacked_axes(stacked: PerLeaf, params: optax.Params) -> Any:
             )
         return axes
 
-    return jax.tree.map(checked, per_leaf(stacked, params, 0), leaf_paths(params), params)
+    return jax.tree.map(
+        checked, per_leaf(stacked, params, 0, name="stacked"), leaf_paths(params), params
+    )
 
 
 def stacked_by_metadata(params: optax.Params, names: Collection[str] = ("layers",)) -> Any:

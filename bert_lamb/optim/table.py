@@ -5,7 +5,7 @@ import math
 import jax
 import optax
 
-from bert_lamb.optim.masks import PerLeaf, leaf_paths, per_leaf
+from bert_lamb.optim.masks import PerLeaf, leaf_flags, leaf_paths
 from bert_lamb.optim.stacking import stacked_axes
 
 
@@ -46,8 +46,8 @@ def mask_table(
     columns = (
         leaf_paths(params),
         stacked_axes(stacked, params),
-        per_leaf(decays, params, True),
-        per_leaf(adapts, params, True),
+        leaf_flags("decays", decays, params),
+        leaf_flags("adapts", adapts, params),
     )
     rows = [header]
     tensors = size = decaying = adapting = 0

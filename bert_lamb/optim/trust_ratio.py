@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import optax
 from jax.sharding import PartitionSpec
 
-from bert_lamb.optim.masks import PerLeaf, per_leaf
+from bert_lamb.optim.masks import PerLeaf, leaf_flags
 from bert_lamb.optim.norms import Norm, tensor_norms, wide
 from bert_lamb.optim.sharding import spread_specs
 from bert_lamb.optim.stacking import stacked_axes
@@ -68,7 +68,7 @@ class Adaptation:
         self, params: optax.Params, directions: optax.Updates
     ) -> tuple[Any, optax.EmptyState | TrustRatioState]:
         """Returns a pytree of ratios, [*stack, 1, ..., 1] each, and the state with them."""
-        adapts = jax.tree.leaves(per_leaf(self.mask, params, True))
+        adapts = jax.tree.leaves(leaf_flags("trust_ratio_mask", self.mask, params))
         axes = jax.tree.leaves(stacked_axes(self.stacked, params))
         specs = spread_specs(self.specs, params)
         weights = jax.tree.leaves(params)

@@ -202,6 +202,7 @@ def _compile(run: _Run, index: int, state: TrainState, batch: Batch) -> tuple[St
     # Donation halves the state's memory, which accelerators lack. On CPU, where it was measured to
     # make the step of a small model 14 % slower, memory is plenty.
     donated = () if run.mesh.devices.flat[0].platform == "cpu" else (0,)
+    run.recorder.say("compiling the step (seconds on idle cores, minutes for a large model)")
     began = time.perf_counter()
     compiled = jax.jit(step, donate_argnums=donated).lower(state, batch).compile()
     return compiled, time.perf_counter() - began

@@ -120,7 +120,7 @@ def test_impossible_count_of_stacked_axes_names_leaf_and_shape(count):
 def test_rule_that_misses_a_leaf_is_refused(argument):
     params = {"a": jnp.ones(2), "b": jnp.ones(2)}
     optimizer = lamb(0.01, weight_decay=0.01, **{argument: {"a": 1}})
-    with pytest.raises(ValueError, match=r"(?i)key"):
+    with pytest.raises(ValueError, match=f"{argument}: expected a pytree shaped like"):
         optimizer.update(params, optimizer.init(params), params)
 
 

@@ -8,12 +8,17 @@ from bert_lamb import model
 from bert_lamb.config import PRESETS, ModelConfig
 from bert_lamb.optim import (
     EXCLUDE,
+    adamw,
     assign_by_path,
     lamb,
+    lans,
+    lars,
     leaf_paths,
     mask_table,
     path_mask,
+    skip_nonfinite,
     stacked_by_metadata,
+    with_master_weights,
 )
 
 PARAMS = {"mlp": {"kernel": jnp.ones([2, 2]), "bias": jnp.ones(2)}, "scale": jnp.ones(2)}
@@ -203,3 +208,39 @@ def test_table_of_bert_large_puts_every_parameter_in_one_group():
     outside = 2 * 1024 + 1024 + (1024 + 2 * 1024 + 30522) + 2
     small = 24 * per_layer + outside
     assert table[-1].endswith(f"{336_226_108 - small:,} decay, {336_226_108 - small:,} adapt")
+
+
+def first_update(**arguments):
+    optimizer = lamb(0.01, **arguments)
+    return optimizer.update(PARAMS, optimizer.init(PARAMS), PARAMS)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"mask": "bias"}, "mask = 'bias' for 'mlp/bias': expected True or False"),
+        ({"trust_ratio_mask": {"mlp": 1.0, "scale": 0.0}}, "trust_ratio_mask = 1.0 for 'mlp/bias'"),
+        ({"mask": {"mlp": True}}, "mask: expected a pytree shaped like the parameters"),
+        ({"stacked": {"mlp": 0, "scale": 0, "heads": 1}}, "stacked: expected a pytree shaped like"),
+        ({"moment_dtype": jnp.int32}, "moment_dtype = .*int32.*: expected a floating dtype"),
+        ({"weight_decay": "x"}, "weight_decay = 'x': expected 0 or more"),
+        ({"clip_norm": "1"}, "clip_norm = '1': expected more than 0"),
+        ({"b1": None}, "b1 = None: expected a rate"),
+    ],
+)
+def test_wrong_arguments_are_named(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        first_update(**arguments)
+
+
+@pytest.mark.parametrize("function", [adamw, lars, lans], ids=lambda f: f.__name__)
+def test_every_optimizer_names_a_mask_that_does_not_fit(function):
+    optimizer = function(0.01, weight_decay=0.01, mask={"mlp": True})
+    with pytest.raises(ValueError, match="mask: expected a pytree shaped like the parameters"):
+        optimizer.update(PARAMS, optimizer.init(PARAMS), PARAMS)
+
+
+@pytest.mark.parametrize("wrapper", [skip_nonfinite, with_master_weights])
+def test_a_wrapper_around_no_optimizer_is_refused(wrapper):
+    with pytest.raises(TypeError, match="expected an optimizer, such as lamb"):
+        wrapper(lamb)

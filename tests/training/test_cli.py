@@ -234,6 +234,34 @@ def test_weights_of_another_run_can_be_the_start(config_file, run, tmp_path, cap
     assert "optimizer state" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("flag", "expected"),
+    [
+        ("--config.phases[0].steps=abc", "a whole number"),
+        ("--config.phases[0].steps=2.5", "a whole number"),
+        ("--config.optimizer.weight_decay=x", "a number"),
+        ("--config.logging.tensorboard=maybe", "True or False"),
+    ],
+)
+def test_a_value_of_the_wrong_type_is_one_line(config_file, tmp_path, capsys, flag, expected):
+    flags = [f"--config={config_file}", f"--workdir={tmp_path}", "--config.seed=1", flag]
+    assert main(["pretrain", *flags]) == 1
+    assert capsys.readouterr().err == f"bert-lamb: {flag}: expected {expected}\n"
+
+
+def test_an_empty_workdir_is_not_the_present_folder(config_file, capsys):
+    with pytest.raises(SystemExit):
+        main(["pretrain", f"--config={config_file}", "--workdir="])
+    assert "empty; expected the path of a folder" in capsys.readouterr().err
+
+
+def test_an_output_that_cannot_be_made_is_named(prose, tmp_path, capsys):
+    (tmp_path / "file").write_text("x")
+    output = tmp_path / "file" / "vocab"
+    assert main(["data", "vocab", "--source", str(prose), "--output", str(output)]) == 1
+    assert f"{output}: Not a directory; check this path" in capsys.readouterr().err
+
+
 def test_trust_ratios_of_every_layer_are_written_and_plotted(run, tmp_path):
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     ratios = [line for line in lines if line["kind"] == "trust_ratio"]
