@@ -45,6 +45,7 @@ from bert_lamb.optim.trust_ratio import (
     trust_ratio,
     trust_ratios,
 )
+from bert_lamb.optim.unused import warn_of_unused
 
 __all__ = [
     "DEFAULT_EXCLUDE",
@@ -90,5 +91,6 @@ __all__ = [
     "warmup_constant_decay",
     "warmup_polynomial_decay",
     "warmup_token_decay",
+    "warn_of_unused",
     "with_master_weights",
 ]

@@ -16,6 +16,7 @@ from bert_lamb.optim import (
     path_mask,
     trust_ratio,
     warmup_polynomial_decay,
+    warn_of_unused,
 )
 from tests.trees import assert_trees_close, random_like, run
 
@@ -139,6 +140,20 @@ def test_f10_zero_gradient_decays_a_whole_tensor_by_lr():
     np.testing.assert_allclose(after / params, 0.0024, rtol=0, atol=5e-5)
     adam = optax.tree.get(state, "ScaleByAdamState")
     np.testing.assert_array_equal([adam.mu, adam.nu], 0)
+
+
+def test_f10_a_warning_names_the_tensors_that_no_gradient_reaches():
+    params = {"used": jnp.array(START), "pooler": jnp.array(START)}
+    gradient = {"used": jnp.array([0.0, 0.1]), "pooler": jnp.zeros(2)}
+    optimizer = lamb(0.01, weight_decay=0.01)
+    assert warn_of_unused(optimizer.init(params), params) == []
+    _, state = run(optimizer, params, [gradient])
+    with pytest.warns(UserWarning, match="no gradient has reached pooler; "):
+        assert warn_of_unused(state, params) == ["pooler"]
+    _, state = run(optimizer, params, [{"used": gradient["used"], "pooler": gradient["used"]}])
+    assert warn_of_unused(state, params) == []
+    with pytest.raises(ValueError, match="no moments"):
+        warn_of_unused(clip_by_global_norm(1.0).init(params), params)
 
 
 def test_f10_unused_tensor_stays_where_its_mask_says_so():
