@@ -8,10 +8,13 @@ data=runs/demo-data
 run=runs/demo
 start=$SECONDS
 
-# Runs a command after showing it as the user would type it.
+# Runs a command after showing it so that it can be pasted.
 step() {
+  local word
   printf '\n$ %s' "$bin/$1"
-  printf ' %q' "${@:2}"
+  for word in "${@:2}"; do
+    if [[ $word =~ ^[[:alnum:]_./:=,-]+$ ]]; then printf ' %s' "$word"; else printf " '%s'" "$word"; fi
+  done
   printf '\n'
   "$bin/$@"
 }

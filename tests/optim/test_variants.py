@@ -61,7 +61,7 @@ def problems(draw):
 
 @pytest.mark.parametrize("name", PAIRS)
 @settings(
-    max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=4, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(problem=problems())
 @example(
