@@ -14,8 +14,8 @@ The grid itself moves along with the square root of the batch, so that the rule 
 columns and costs no runs of its own. Rates are chosen by accuracy on a validation split, and what
 is reported is the accuracy on a test split that nothing was chosen by.
 
-Writes results.json (every run), table.md and accuracy.png into the output folder; with `--render`
-the last two alone, from an existing results.json. Needs scikit-learn and matplotlib (extra [dev]).
+Writes results.json (every run) into the output folder, and what batch_size_report.py makes of it.
+Needs scikit-learn and matplotlib (extra [dev]).
 The task is the digits data set of scikit-learn: 1,797 images of 8 x 8 pixels, in ten classes.
 """
 
@@ -23,19 +23,17 @@ import argparse
 import functools
 import json
 import math
-import os
-import platform
 import time
-from collections.abc import Callable, Iterable
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import matplotlib
+import machine
 import numpy as np
 import optax
+from batch_size_report import best_rate, write_report
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
@@ -48,9 +46,6 @@ from bert_lamb.optim import (
     sqrt_scaled,
     warmup_polynomial_decay,
 )
-
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
 
 Params = dict[str, Any]
 Split = tuple[jax.Array, jax.Array]
@@ -68,8 +63,6 @@ WARMUP_AT_LARGEST = 0.2  # share of the run at the largest batch, as in the pape
 # of the gradient for momentum and LARS and beside it for the other two, hence the two magnitudes.
 CENTRES = {"lamb": 1e-2, "lars": 1e-2, "adamw": 2e-3, "momentum": 5e-2}
 DECAY = {"lamb": 1e-2, "lars": 1e-4, "adamw": 1e-2, "momentum": 1e-4}
-TITLES = {"lamb": "LAMB", "lars": "LARS", "adamw": "AdamW", "momentum": "momentum"}
-CHOICES = {"rule": "tuned at the smallest batch, then sqrt rule", "tuned": "tuned at each batch"}
 
 
 # ---------------------------------------------------------------------------------------------
@@ -332,172 +325,6 @@ def _finite_or_none(values: np.ndarray) -> list[list[float | None]]:
 
 
 # ---------------------------------------------------------------------------------------------
-# Choice of learning rates and report
-# ---------------------------------------------------------------------------------------------
-
-
-def best_rate(cell: dict[str, Any]) -> int:
-    """Returns the position of the learning rate that validates best, on average over the seeds.
-
-    A few hundred images make ties likely: the lower validation loss decides those.
-    """
-
-    def merit(k: int) -> tuple[float, float]:
-        losses = [math.inf if loss is None else loss for loss in cell["validation_loss"][k]]
-        return float(np.mean(cell["validation_accuracy"][k])), -float(np.mean(losses))
-
-    return max(range(len(cell["learning_rates"])), key=merit)
-
-
-def summarize(cells: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Returns test accuracy (mean, standard deviation) per optimizer, batch and choice of rate."""
-    cells = sorted(cells, key=lambda cell: (list(CENTRES).index(cell["optimizer"]), cell["batch"]))
-    rows, kept = [], dict[str, int]()
-    for cell in cells:
-        tuned = best_rate(cell)
-        # The smallest batch comes first, and the rule stays with what was best there.
-        rule = kept.setdefault(cell["optimizer"], tuned)
-        for choice, k in (("rule", rule), ("tuned", tuned)):
-            accuracies = np.asarray(cell["test_accuracy"][k])
-            rows.append(
-                {
-                    "optimizer": cell["optimizer"],
-                    "batch": cell["batch"],
-                    "choice": choice,
-                    "learning_rate": cell["learning_rates"][k],
-                    "at_edge": k in (0, len(cell["learning_rates"]) - 1),
-                    "mean": float(accuracies.mean()),
-                    "std": float(accuracies.std(ddof=1)) if accuracies.size > 1 else 0.0,
-                    "diverged": sum(loss is None for loss in cell["train_loss"][k]),
-                    "train_loss": float(
-                        np.mean([math.nan if v is None else v for v in cell["train_loss"][k]])
-                    ),
-                }
-            )
-    return rows
-
-
-def markdown_table(
-    rows: list[dict[str, Any]], choice: str, show: Callable[[dict[str, Any]], str]
-) -> list[str]:
-    """Returns the lines of one table: an optimizer a line, a batch size a column."""
-    rows = [row for row in rows if row["choice"] == choice]
-    batches = sorted({row["batch"] for row in rows})
-    lines = [
-        "| batch | " + " | ".join(map(str, batches)) + " |",
-        "|---" * (len(batches) + 1) + "|",
-    ]
-    for name in CENTRES:
-        shown = {row["batch"]: show(row) for row in rows if row["optimizer"] == name}
-        if shown:
-            cells = [shown.get(batch, "-") for batch in batches]
-            lines.append(f"| {TITLES[name]} | " + " | ".join(cells) + " |")
-    return lines
-
-
-def show_accuracy(row: dict[str, Any]) -> str:
-    """Returns "mean ± deviation" in percent; says how many seeds diverged, if any did."""
-    text = f"{100 * row['mean']:.2f} ± {100 * row['std']:.2f}"
-    return text + (f" ({row['diverged']} diverged)" if row["diverged"] else "")
-
-
-def show_rate(row: dict[str, Any]) -> str:
-    """Returns the learning rate, with a star where the grid ends there."""
-    return f"{row['learning_rate']:.2g}" + ("*" if row["at_edge"] else "")
-
-
-def render_markdown(results: dict[str, Any]) -> str:
-    """Returns the tables of a study, and what they were measured with, in Markdown."""
-    rows, config, machine = summarize(results["cells"]), results["config"], results["machine"]
-    example = results["cells"][0]
-    lines = [
-        f"Test accuracy in percent, mean ± standard deviation over {config['seeds']} seeds, after "
-        f"{config['epochs']} epochs of {results['images']['train']:,} images "
-        f"({results['parameters']:,} parameters).",
-        "",
-    ]
-    for choice, title in CHOICES.items():
-        lines += [f"**Learning rate {title}**", ""]
-        lines += [*markdown_table(rows, choice, show_accuracy), ""]
-    lines += ["**Peak learning rates** (rule / tuned; * = at the end of the grid)", ""]
-    tuned = {(r["optimizer"], r["batch"]): r for r in rows if r["choice"] == "tuned"}
-    both = markdown_table(
-        rows,
-        "rule",
-        lambda row: f"{show_rate(row)} / {show_rate(tuned[row['optimizer'], row['batch']])}",
-    )
-    lines += [*both, ""]
-    lines += ["**Training loss** (rule / tuned, nats)", ""]
-    losses = markdown_table(
-        rows,
-        "rule",
-        lambda row: (
-            f"{row['train_loss']:.3f} / {tuned[row['optimizer'], row['batch']]['train_loss']:.3f}"
-        ),
-    )
-    lines += [*losses, ""]
-    steps = {
-        cell["batch"]: f"{cell['steps']} ({cell['warmup_steps']})" for cell in results["cells"]
-    }
-    lines += [
-        "Updates (of these warm-up): "
-        + ", ".join(f"{steps[batch]} at {batch}" for batch in sorted(steps))
-        + f". Grid: {len(example['learning_rates'])} rates, each {config['factor']:g} times the "
-        "one before.",
-        "",
-        f"{machine['cpu']}, {machine['cores']} cores, Python {machine['python']}, "
-        + ", ".join(f"{name} {number}" for name, number in results["versions"].items())
-        + f"; {results['wall_seconds'] / 60:.1f} minutes.",
-        "",
-    ]
-    return "\n".join(lines)
-
-
-def plot(results: dict[str, Any], target: Path) -> None:
-    """Draws test accuracy against batch size, a panel for each choice of the learning rate."""
-    rows = summarize(results["cells"])
-    figure, axes = plt.subplots(1, 2, figsize=(11, 4.5), sharey=True, layout="constrained")
-    for axis, (choice, title) in zip(axes, CHOICES.items(), strict=True):
-        for shift, name in enumerate(CENTRES):
-            chosen = [r for r in rows if r["optimizer"] == name and r["choice"] == choice]
-            if not chosen:
-                continue
-            axis.errorbar(
-                # Set apart a little, so that the bars of one batch do not hide each other.
-                [row["batch"] * 1.03 ** (shift - 1.5) for row in chosen],
-                [100 * row["mean"] for row in chosen],
-                yerr=[100 * row["std"] for row in chosen],
-                label=TITLES[name],
-                marker="o",
-                markersize=4,
-                linewidth=1.2,
-                capsize=3,
-            )
-        batches = sorted({row["batch"] for row in rows})
-        axis.set_xscale("log", base=2)
-        axis.set_xticks(batches, [str(batch) for batch in batches])
-        axis.set_xlabel("batch size (images)")
-        axis.set_title(f"learning rate {title}", fontsize=10)
-        axis.grid(alpha=0.3)
-    axes[0].set_ylabel("test accuracy (%)")
-    axes[0].legend()
-    figure.savefig(target, dpi=120)
-
-
-def describe_machine() -> dict[str, Any]:
-    """Returns the machine's CPU, its cores, and the version of Python."""
-    cpu_info = Path("/proc/cpuinfo")
-    lines = cpu_info.read_text(encoding="utf-8").splitlines() if cpu_info.exists() else []
-    models = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return {
-        "cpu": models[0] if models else platform.processor(),
-        "cores": os.cpu_count(),
-        "device": jax.devices()[0].device_kind,
-        "python": platform.python_version(),
-    }
-
-
-# ---------------------------------------------------------------------------------------------
 # Command line
 # ---------------------------------------------------------------------------------------------
 
@@ -515,12 +342,12 @@ def study(arguments: argparse.Namespace) -> None:
     splits = load_splits()
     shapes = jax.eval_shape(init_params, jax.random.key(0))
     results: dict[str, Any] = {
-        "config": {k: v for k, v in vars(arguments).items() if k not in ("output", "render")}
+        "config": {k: v for k, v in vars(arguments).items() if k != "output"}
         | {"channels": CHANNELS, "centres": CENTRES, "weight_decay": DECAY}
         | {"warmup_at_largest": WARMUP_AT_LARGEST, "split_seed": SPLIT_SEED},
         "images": {name: images.shape[0] for name, (images, _) in splits.items()},
         "parameters": sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(shapes)),
-        "machine": describe_machine(),
+        "machine": machine.describe(),
         "versions": {name: version(name) for name in ("jax", "optax", "numpy", "scikit-learn")},
         "cells": [],
     }
@@ -542,7 +369,7 @@ def study(arguments: argparse.Namespace) -> None:
 
 
 def parse_arguments() -> argparse.Namespace:
-    """Reads the command line; `--smoke` shrinks every axis of the study."""
+    """Reads and checks the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -557,12 +384,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--optimizers", nargs="+", default=list(CENTRES), choices=list(CENTRES), metavar="NAME"
     )
-    parser.add_argument("--smoke", action="store_true", help="a minute's worth: does it run?")
-    parser.add_argument("--render", action="store_true", help="only redraw from results.json")
     arguments = parser.parse_args()
-    if arguments.smoke:
-        arguments.epochs, arguments.seeds, arguments.grid = 2, 2, 3
-        arguments.batches = [128, 1024]
     for option in ("epochs", "seeds", "grid"):
         if getattr(arguments, option) < 1:
             parser.error(f"--{option} {getattr(arguments, option)}: expected 1 or more")
@@ -574,14 +396,11 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def main() -> None:
-    """Runs the study, or only its report, and writes table and plot."""
+    """Runs the study and its report."""
     arguments = parse_arguments()
     arguments.output.mkdir(parents=True, exist_ok=True)
-    if not arguments.render:
-        study(arguments)
-    results = json.loads((arguments.output / "results.json").read_text(encoding="utf-8"))
-    (arguments.output / "table.md").write_text(render_markdown(results), encoding="utf-8")
-    plot(results, arguments.output / "accuracy.png")
+    study(arguments)
+    write_report(arguments.output)
 
 
 if __name__ == "__main__":

@@ -17,8 +17,6 @@ the peak of a process of its own. Sides:
 import argparse
 import gc
 import json
-import os
-import platform
 import statistics
 import subprocess
 import sys
@@ -30,6 +28,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import machine
 import numpy as np
 import optax
 
@@ -163,13 +162,6 @@ def alternate(sides: list[str], size: str, rounds: int) -> dict[str, dict[str, A
     }
 
 
-def peak_bytes() -> int:
-    """Returns the largest resident memory this process has had."""
-    status = Path("/proc/self/status").read_text(encoding="ascii")
-    line = next(line for line in status.splitlines() if line.startswith("VmHWM"))
-    return int(line.split()[1]) * 1024
-
-
 def measure_peak(side: str, size: str) -> float:
     """Runs three updates of one side in a process of its own; returns its peak in bytes."""
     command = [sys.executable, __file__, "--peak-of", side, "--sizes", size]
@@ -223,19 +215,14 @@ def main() -> None:
         update, _ = build(arguments.peak_of, arguments.sizes[0])
         for _ in range(3):
             update()
-        print(peak_bytes())
+        print(machine.peak_bytes())
         return
 
     sides = arguments.sides or [*JAX_SIDES, *(TORCH_SIDES if installed("torch") else ())]
-    cpu = next(
-        line.split(":")[1].strip()
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        if line.startswith("model name")
-    )
     earlier = arguments.output and arguments.output / "results.json"
     known = json.loads(earlier.read_text()) if earlier and earlier.exists() else {"sizes": {}}
     results: dict[str, Any] = {
-        "machine": {"cpu": cpu, "cores": os.cpu_count(), "python": platform.python_version()},
+        "machine": machine.describe(),
         "versions": {name: installed(name) for name in ("jax", "jaxlib", "optax", "torch")},
         "rounds": arguments.rounds,
         "sizes": known["sizes"],

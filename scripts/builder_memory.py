@@ -11,13 +11,14 @@ only getrusage, which then covers the main process's memory at the time they wer
 
 import json
 import lzma
-import re
 import resource
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
+
+import machine
 
 SIZES_MB = (10, 25, 50, 100)
 
@@ -32,8 +33,7 @@ def build(source: str, folder: str) -> None:
     tokenizer = Tokenizer.load(Path(folder) / "vocab")
     build_records(open_sources([source]), Path(folder) / "records", tokenizer, 128, workers=2)
     seconds = time.perf_counter() - started
-    status = Path("/proc/self/status").read_text()
-    own = int(re.search(r"VmHWM:\s+(\d+)", status)[1]) / 1024
+    own = machine.peak_bytes() / 2**20
     largest = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
     print(json.dumps({"main_mb": own, "worker_mb": largest, "seconds": seconds}))
 

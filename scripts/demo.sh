@@ -20,21 +20,27 @@ step() {
 }
 
 echo "Pretraining a tiny BERT on: $source"
-# What an earlier demo left is moved aside, and only when the new text has become records.
-rm -rf "$data.new"
-step bert-lamb data vocab --source "$source" --size 4096 --output "$data.new/vocab"
-for length in 128 512; do
-  step bert-lamb data build --source "$source" --vocab "$data.new/vocab" --seq-length "$length" \
-    --heldout 0.05 --output "$data.new/seq$length"
-done
+# What an earlier demo left is moved aside, and comes back if the new text does not become records.
 for folder in "$data" "$run"; do
   if [ -e "$folder" ]; then
     rm -rf "$folder.before"
     mv "$folder" "$folder.before"
-    echo "the earlier $folder is now $folder.before"
   fi
 done
-mv "$data.new" "$data"
+restore() {
+  rm -rf "$data"
+  for folder in "$data" "$run"; do
+    if [ -e "$folder.before" ]; then mv "$folder.before" "$folder"; fi
+  done
+}
+trap restore EXIT
+step bert-lamb data vocab --source "$source" --size 4096 --output "$data/vocab"
+for length in 128 512; do
+  step bert-lamb data build --source "$source" --vocab "$data/vocab" --seq-length "$length" \
+    --heldout 0.05 --output "$data/seq$length"
+done
+trap - EXIT
+if [ -e "$run.before" ]; then echo "The earlier demo is now in $run.before and $data.before"; fi
 step bert-lamb pretrain --config=configs/demo.py --workdir="$run"
 step bert-lamb evaluate --workdir="$run" --records="$data/seq128/heldout" \
   --train-records="$data/seq128/train" --max-examples=640
@@ -45,7 +51,9 @@ step bert-lamb fill-mask --workdir="$run" \
 
 cat <<END
 
-The whole demo took $((SECONDS - start)) seconds.
+The whole demo took $((SECONDS - start)) seconds. That is enough to learn which words are frequent, not yet what
+a sentence means: the guesses above are common words, and accuracy_ratio says how many times more
+often the model is right than always guessing the most frequent token.
   checkpoints   $run/checkpoints    ($bin/bert-lamb inspect $run/checkpoints/$(ls "$run/checkpoints" | sort -n | tail -1))
   metrics       $run/metrics.jsonl
   TensorBoard   $run/tensorboard    (pip install tensorboard; tensorboard --logdir $run)

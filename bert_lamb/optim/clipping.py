@@ -53,7 +53,7 @@ def clip_by_global_norm(max_norm: float, *, specs: PerLeaf = None) -> optax.Grad
         updates: optax.Updates, state: optax.EmptyState, params: optax.Params | None = None
     ) -> tuple[optax.Updates, optax.EmptyState]:
         del params
-        scale = max_norm / jnp.maximum(global_norm(updates, specs), max_norm)
+        scale = _shrink(global_norm(updates, specs), max_norm)
         return jax.tree.map(lambda g: (g * scale).astype(g.dtype), updates), state
 
     return optax.GradientTransformation(optax.init_empty_state, update_fn)
@@ -98,7 +98,7 @@ def clip_per_tensor(max_norm: float, stacked: PerLeaf = None) -> optax.GradientT
 
         def clip(update: jax.Array, axes: int) -> jax.Array:
             square = sum_of_squares(update, range(axes, update.ndim), keepdims=True)
-            return (update * _shrink(square, max_norm)).astype(update.dtype)
+            return (update * _shrink(jnp.sqrt(square), max_norm)).astype(update.dtype)
 
         return jax.tree.map(clip, updates, stacked_axes(stacked, updates)), state
 
@@ -157,7 +157,7 @@ def clip_by_bucket(max_norm: float, bucket: PerLeaf) -> optax.GradientTransforma
         for index, leaf in zip(buckets, leaves, strict=True):
             squares[index] += sum_of_squares(leaf)
         limit = max_norm / math.sqrt(max(len(squares), 1))
-        scales = [_shrink(square, limit) for square in squares]
+        scales = [_shrink(jnp.sqrt(square), limit) for square in squares]
         clipped = [
             (leaf * scales[index]).astype(leaf.dtype)
             for index, leaf in zip(buckets, leaves, strict=True)
@@ -209,9 +209,9 @@ def assign_buckets(params: optax.Params, max_bytes: int = 25 * 2**20) -> Any:
     return jax.tree.unflatten(structure, buckets[::-1])
 
 
-def _shrink(square: jax.Array, limit: Any) -> jax.Array:
-    """Returns the factor that brings a norm, given squared, to the limit; exactly 1 within it."""
-    return limit / jnp.maximum(jnp.sqrt(square), limit)
+def _shrink(norm: jax.Array, limit: float) -> jax.Array:
+    """Returns the factor that brings a norm to the limit; exactly 1 within it."""
+    return limit / jnp.maximum(norm, limit)
 
 
 def _buckets(bucket: PerLeaf, updates: optax.Updates) -> list[int]:

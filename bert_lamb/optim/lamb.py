@@ -7,11 +7,12 @@ import jax.numpy as jnp
 import optax
 
 from bert_lamb.optim.checks import check_rates
-from bert_lamb.optim.masks import PerLeaf, leaf_flags
+from bert_lamb.optim.masks import PerLeaf
 from bert_lamb.optim.moments import Moments, Nesterov, Scalars
 from bert_lamb.optim.normalizing import shape_gradient
-from bert_lamb.optim.norms import Norm, wide
+from bert_lamb.optim.norms import Norm
 from bert_lamb.optim.trust_ratio import Adaptation, Bounds, TrustRatioState
+from bert_lamb.optim.weight_decay import add_decay, decay_rate
 
 Variant = Literal["v5", "v3", "nvlamb", "apex", "lambc", "bounded"]
 
@@ -108,17 +109,12 @@ def scale_by_lamb(
     ) -> tuple[optax.Updates, LambState]:
         if params is None:
             raise ValueError("LAMB needs the parameters: update(updates, state, params)")
-        rate = weight_decay(state.moments.count) if callable(weight_decay) else weight_decay
-        decays = leaf_flags("mask", mask, params)
         new = moments.advance(updates, state.moments)
 
         def directions(scalars: Scalars, rate: jax.Array) -> optax.Updates:
-            def decayed(decay: bool, u: jax.Array, x: jax.Array) -> jax.Array:
-                return u + rate.astype(u.dtype) * wide(x) if decay else u
+            return add_decay(moments.directions(updates, new, scalars), params, mask, rate)
 
-            return jax.tree.map(decayed, decays, moments.directions(updates, new, scalars), params)
-
-        scalars = (moments.scalars(new.count), jnp.asarray(rate, float))
+        scalars = (moments.scalars(new.count), decay_rate(weight_decay, state.moments.count))
         ratios, adapted = adaptation.ratios(params, directions(*scalars))
         # Behind the barrier the compiler cannot see that the scalars are the same, or it would
         # merge the two computations and keep the direction in memory in between.

@@ -7,11 +7,12 @@ import jax.numpy as jnp
 import optax
 
 from bert_lamb.optim.checks import check_rates
-from bert_lamb.optim.masks import PerLeaf, leaf_flags
+from bert_lamb.optim.masks import PerLeaf
 from bert_lamb.optim.moments import Moments
 from bert_lamb.optim.normalizing import normalize_per_tensor
 from bert_lamb.optim.norms import Norm, wide
 from bert_lamb.optim.trust_ratio import Adaptation, Bounds, TrustRatioState
+from bert_lamb.optim.weight_decay import add_decay, decay_rate
 
 
 class LansState(NamedTuple):
@@ -33,15 +34,12 @@ def scale_by_lans(
     weight_decay: optax.ScalarOrSchedule = 0.0,
     mask: PerLeaf = None,
     *,
-    trust_ratio_mask: PerLeaf = None,
-    stacked: PerLeaf = None,
-    phi_bounds: Bounds | None = None,
-    norm: Norm | None = None,
     moment_dtype: Any = None,
-    specs: PerLeaf = None,
-    record: bool = False,
+    adaptation: Adaptation = Adaptation(),  # noqa: B008  (frozen)
 ) -> optax.GradientTransformation:
     """Turns normalized gradients into the direction of LANS; arguments and errors as in `lans`.
+
+    How tensors adapt is said by `adaptation`, as in `scale_by_lamb`.
 
     Examples:
         >>> import jax.numpy as jnp
@@ -57,7 +55,6 @@ def scale_by_lans(
         <https://arxiv.org/abs/2006.13484>`_, 2020, algorithm 2.
     """
     moments = Moments(b1, b2, eps)
-    adaptation = Adaptation(trust_ratio_mask, stacked, phi_bounds, None, norm, specs, record)
 
     def init_fn(params: optax.Params) -> LansState:
         return LansState(moments.init(params, moment_dtype), adaptation.init(params))
@@ -67,25 +64,18 @@ def scale_by_lans(
     ) -> tuple[optax.Updates, LansState]:
         if params is None:
             raise ValueError("LANS needs the parameters: update(updates, state, params)")
-        rate = weight_decay(state.moments.count) if callable(weight_decay) else weight_decay
-        decays = leaf_flags("mask", mask, params)
+        rate = decay_rate(weight_decay, state.moments.count)
         new = moments.advance(updates, state.moments)
         scalars = moments.scalars(new.count)
 
-        def decayed(directions: optax.Updates) -> optax.Updates:
-            return jax.tree.map(
-                lambda decay, u, x: u + jnp.asarray(rate, u.dtype) * wide(x) if decay else u,
-                decays,
-                directions,
-                params,
-            )
-
-        along_momentum = decayed(moments.directions(updates, new, scalars))
+        along_momentum = moments.directions(updates, new, scalars)
         # The gradient itself in the place of the momentum, over the same denominator.
         newest = new._replace(mu=jax.tree.map(wide, updates))
         one = scalars._replace(mean=jnp.ones_like(scalars.mean))
-        along_gradient = decayed(moments.directions(updates, newest, one))
+        along_gradient = moments.directions(updates, newest, one)
 
+        along_momentum = add_decay(along_momentum, params, mask, rate)
+        along_gradient = add_decay(along_gradient, params, mask, rate)
         momentum_ratios, adapted = adaptation.ratios(params, along_momentum)
         gradient_ratios, _ = adaptation.ratios(params, along_gradient)
         updates = jax.tree.map(
@@ -187,13 +177,8 @@ def lans(
             eps,
             weight_decay,
             mask,
-            trust_ratio_mask=trust_ratio_mask,
-            stacked=stacked,
-            phi_bounds=phi_bounds,
-            norm=norm,
             moment_dtype=moment_dtype,
-            specs=specs,
-            record=record,
+            adaptation=Adaptation(trust_ratio_mask, stacked, phi_bounds, None, norm, specs, record),
         ),
         optax.scale_by_learning_rate(learning_rate),
     )

@@ -13,6 +13,7 @@ from bert_lamb.optim.masks import PerLeaf, leaf_flags
 from bert_lamb.optim.norms import Norm, tensor_norms, wide
 from bert_lamb.optim.sharding import spread_specs
 from bert_lamb.optim.stacking import stacked_axes
+from bert_lamb.optim.states import find_states
 
 Bounds = tuple[float, float]
 
@@ -72,6 +73,7 @@ class Adaptation:
         axes = jax.tree.leaves(stacked_axes(self.stacked, params))
         specs = spread_specs(self.specs, params)
         weights = jax.tree.leaves(params)
+        # Over both trees, so that directions of another structure are an error.
         updates = jax.tree.leaves(jax.tree.map(lambda _, u: u, params, directions))
         structure = jax.tree.structure(params)
 
@@ -231,8 +233,7 @@ def trust_ratios(state: optax.OptState) -> TrustRatioState:
 
 def find_trust_ratios(state: optax.OptState) -> TrustRatioState | None:
     """As `trust_ratios`, but None where nothing was recorded."""
-    parts = jax.tree.leaves(state, is_leaf=lambda x: isinstance(x, TrustRatioState))
-    return next((part for part in parts if isinstance(part, TrustRatioState)), None)
+    return next(iter(find_states(state, TrustRatioState)), None)
 
 
 def _ratio(

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import optax
 
 from bert_lamb.optim.masks import leaf_paths
+from bert_lamb.optim.states import find_states
 
 
 def warn_of_unused(state: optax.OptState, params: optax.Params) -> list[str]:
@@ -39,9 +40,7 @@ def warn_of_unused(state: optax.OptState, params: optax.Params) -> list[str]:
         ...     warn_of_unused(state, params)
         ['pooler']
     """
-    kind = optax.ScaleByAdamState
-    parts = jax.tree.leaves(state, is_leaf=lambda part: isinstance(part, kind))
-    moments = next((part for part in parts if isinstance(part, kind)), None)
+    moments = next(iter(find_states(state, optax.ScaleByAdamState)), None)
     if moments is None:
         raise ValueError("no moments in this state: expected that of lamb, lans or adamw")
     if int(moments.count) == 0:

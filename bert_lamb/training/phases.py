@@ -9,6 +9,7 @@ import optax
 
 from bert_lamb import model, optim
 from bert_lamb.config import ConfigError, OptimizerConfig, PhaseConfig
+from bert_lamb.optim.states import find_states
 from bert_lamb.training.state import Params
 
 # What a parameter of the model is, by the last part of its path. A new kind has to be thought
@@ -112,7 +113,7 @@ def hand_over(carry: str, old: optax.OptState, new: optax.OptState) -> optax.Opt
     """
     if carry == "weights":
         return new
-    moments = _states(old, optax.ScaleByAdamState)[0]
+    moments = find_states(old, optax.ScaleByAdamState)[0]
     return jax.tree.map(
         lambda s: moments if isinstance(s, optax.ScaleByAdamState) else s,
         new,
@@ -122,9 +123,4 @@ def hand_over(carry: str, old: optax.OptState, new: optax.OptState) -> optax.Opt
 
 def schedule_count(opt_state: optax.OptState) -> Any:
     """Returns the number of updates applied in this phase, i32 []."""
-    return _states(opt_state, optax.ScaleByScheduleState)[0].count
-
-
-def _states(opt_state: optax.OptState, kind: type) -> list:
-    leaves = jax.tree.leaves(opt_state, is_leaf=lambda s: isinstance(s, kind))
-    return [leaf for leaf in leaves if isinstance(leaf, kind)]
+    return find_states(opt_state, optax.ScaleByScheduleState)[0].count

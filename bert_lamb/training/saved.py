@@ -113,7 +113,7 @@ def score_saved(
     score = evaluate(build_evaluator(saved.config.model, mesh), saved.params, batches())
     result: dict[str, float | int | str] = {
         "step": saved.step,
-        "parameters": fingerprint(saved.params),
+        "parameters_hash": fingerprint(saved.params),
         "records": records,
         **score.to_dict(),
     }

@@ -19,6 +19,7 @@ from jax.sharding import PartitionSpec as P
 
 import bert_lamb.optim
 from bert_lamb.optim import (
+    Adaptation,
     adamw,
     clip_by_bucket,
     clip_by_global_norm,
@@ -62,7 +63,7 @@ OPTIMIZERS = {
     "skipping": skip_nonfinite(lamb(SCHEDULE, **FULL)),
     "master_weights": with_master_weights(lamb(SCHEDULE, **FULL)),
     "scale_by_lamb": scale_by_lamb(),
-    "scale_by_lans": scale_by_lans(stacked=STACKED),
+    "scale_by_lans": scale_by_lans(adaptation=Adaptation(stacked=STACKED)),
     "scale_by_moments": scale_by_moments(),
     "scale_by_trust_ratio": scale_by_trust_ratio(mask=path_mask, stacked=STACKED),
     "clip_by_global_norm": clip_by_global_norm(1.0),

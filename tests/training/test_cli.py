@@ -60,10 +60,10 @@ def test_p66_the_same_checkpoint_scores_the_same_and_names_its_step(run, records
     second = _score(capsys, run, records[16] / "heldout")
     assert first == second
     assert first["step"] == 10
-    assert len(first["parameters"]) == 12
+    assert len(first["parameters_hash"]) == 12
     older = _score(capsys, run, records[16] / "heldout", "--step=9")
     assert older["step"] == 9
-    assert older["parameters"] != first["parameters"]
+    assert older["parameters_hash"] != first["parameters_hash"]
 
 
 def test_p66_a_run_evaluates_before_its_first_step(run):
