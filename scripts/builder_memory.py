@@ -25,9 +25,9 @@ SIZES_MB = (10, 25, 50, 100)
 
 def build(source: str, folder: str) -> None:
     """Runs in the measured process: a vocabulary from the first part, then the records."""
-    from bert_lamb.data.build import build_records
+    from bert_lamb.data.building.build import build_records
     from bert_lamb.data.corpus import open_sources
-    from bert_lamb.data.tokenizer import Tokenizer
+    from bert_lamb.data.tokenization import Tokenizer
 
     started = time.perf_counter()
     tokenizer = Tokenizer.load(Path(folder) / "vocab")
@@ -41,7 +41,7 @@ def build(source: str, folder: str) -> None:
 def main(corpora: list[str]) -> None:
     """Prints a line for each size."""
     from bert_lamb.data.corpus import ReadStats, open_sources
-    from bert_lamb.data.tokenizer import Tokenizer
+    from bert_lamb.data.tokenization import Tokenizer
 
     documents = (d for s in open_sources(corpora) for d in s.read(ReadStats()))
     texts = [next(documents).text for _ in range(200)]

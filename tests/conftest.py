@@ -39,9 +39,9 @@ def prose(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def records(prose: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
     """Record sets (folders train/ and heldout/) by sequence length, of one small vocabulary."""
-    from bert_lamb.data.build import build_records
+    from bert_lamb.data.building.build import build_records
     from bert_lamb.data.corpus import ReadStats, open_sources
-    from bert_lamb.data.tokenizer import Tokenizer
+    from bert_lamb.data.tokenization import Tokenizer
 
     folder = tmp_path_factory.mktemp("records")
     sources = open_sources([str(prose)])

@@ -9,7 +9,7 @@ import numpy as np
 from bert_lamb import model
 from bert_lamb.config import ModelConfig
 from bert_lamb.data.errors import DataError
-from bert_lamb.data.tokenizer import Tokenizer
+from bert_lamb.data.tokenization import Tokenizer
 
 Params = dict
 

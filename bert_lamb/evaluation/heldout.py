@@ -73,7 +73,7 @@ def evaluate(
     Args:
         evaluator: from `build_evaluator`.
         params: of the model.
-        batches: as `bert_lamb.data.pipeline.eval_batches` gives them.
+        batches: as `bert_lamb.data.batches.pipeline.eval_batches` gives them.
     """
     parts = [evaluator(params, batch) for batch in batches]
     total = {name: math.fsum(part[name] for part in parts) for name in parts[0]}

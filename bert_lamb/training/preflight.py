@@ -9,7 +9,7 @@ from typing import Any
 
 from bert_lamb.config import ConfigError, PhaseConfig, PretrainConfig, differences, to_dict
 from bert_lamb.data.errors import DataError
-from bert_lamb.data.records import Manifest, check_records, read_manifest
+from bert_lamb.data.records.manifest import Manifest, check_records, read_manifest
 
 # Sections that never change a parameter, so a resumed run may differ in them.
 FREE_SECTIONS = ("checkpoint", "evaluation", "logging")

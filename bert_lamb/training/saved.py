@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bert_lamb.config import PretrainConfig, from_dict
+from bert_lamb.data.batches.pipeline import Batch, eval_batches, read_token_rows
 from bert_lamb.data.errors import DataError
-from bert_lamb.data.pipeline import Batch, eval_batches, read_token_rows
-from bert_lamb.data.records import check_records, read_manifest
-from bert_lamb.data.tokenizer import Tokenizer
+from bert_lamb.data.records.manifest import check_records, read_manifest
+from bert_lamb.data.tokenization import Tokenizer
 from bert_lamb.evaluation.heldout import build_evaluator, evaluate
 from bert_lamb.evaluation.unigram import score_unigram, token_counts
 from bert_lamb.parallel.mesh import make_mesh, replicated

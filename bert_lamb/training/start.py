@@ -11,7 +11,7 @@ from jax.sharding import Mesh
 import bert_lamb
 from bert_lamb import model
 from bert_lamb.config import ModelConfig, PretrainConfig, to_dict
-from bert_lamb.data.records import Manifest
+from bert_lamb.data.records.manifest import Manifest
 from bert_lamb.parallel.mesh import replicated
 from bert_lamb.training.checkpoint import CheckpointError, Checkpoints, Progress, load_weights
 from bert_lamb.training.phases import hand_over, locate, make_optimizer

@@ -16,8 +16,8 @@ from jax.sharding import Mesh
 
 from bert_lamb import model
 from bert_lamb.config import PhaseConfig, PretrainConfig
-from bert_lamb.data.pipeline import eval_batches, train_batches
-from bert_lamb.data.records import Manifest
+from bert_lamb.data.batches.pipeline import eval_batches, train_batches
+from bert_lamb.data.records.manifest import Manifest
 from bert_lamb.evaluation.heldout import Evaluator, build_evaluator, evaluate
 from bert_lamb.optim import leaf_paths, mask_table, path_mask
 from bert_lamb.parallel.mesh import make_mesh, put_batch

@@ -7,9 +7,9 @@ from types import ModuleType
 
 import pytest
 
-from bert_lamb.data.build import build_records
+from bert_lamb.data.building.build import build_records
 from bert_lamb.data.corpus import ReadStats, open_sources
-from bert_lamb.data.tokenizer import Tokenizer
+from bert_lamb.data.tokenization import Tokenizer
 
 SYLLABLES = ["ba", "ce", "di", "fo", "gu", "ka", "le", "mi", "no", "pu", "ra", "se", "ti", "vo"]
 

@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 from array_record.python.array_record_module import ArrayRecordReader
 
-from bert_lamb.data import chunks, corpus, worker
-from bert_lamb.data.build import build_records
-from bert_lamb.data.corpus import open_sources
+from bert_lamb.data.building import chunks, worker
+from bert_lamb.data.building.build import build_records
+from bert_lamb.data.building.report import DuplicateCounter, read_report
+from bert_lamb.data.corpus import document, open_sources
 from bert_lamb.data.errors import DataError
-from bert_lamb.data.records import read_manifest, unpack
-from bert_lamb.data.report import DuplicateCounter, read_report
+from bert_lamb.data.records.format import unpack
+from bert_lamb.data.records.manifest import read_manifest
 
 
 def build(files, output, tokenizer, seq_length=64, *, on_error="error", **options):
@@ -44,7 +45,7 @@ def left_behind(folder):
 def small_chunks(monkeypatch):
     """Chunks of 4,000 characters, so that a small text has many; in this process only."""
     monkeypatch.setattr(chunks, "CHUNK_CHARS", 4_000)
-    monkeypatch.setattr(corpus, "PART_CHARS", 1_000)
+    monkeypatch.setattr(document, "PART_CHARS", 1_000)
 
 
 def test_p01_single_document_is_refused_before_work(tmp_path, tokenizer):
@@ -253,7 +254,7 @@ def test_report_file_reads_back(records):
 
 
 def test_duplicates_are_estimated_once_there_are_too_many_to_keep(monkeypatch):
-    monkeypatch.setattr("bert_lamb.data.report._KEPT_HASHES", 1000)
+    monkeypatch.setattr("bert_lamb.data.building.report._KEPT_HASHES", 1000)
     rng = np.random.default_rng(0)
     hashes = rng.integers(0, 2**64, 50_000, np.uint64)
     counter = DuplicateCounter()
@@ -266,9 +267,9 @@ def test_duplicates_are_estimated_once_there_are_too_many_to_keep(monkeypatch):
 # VmHWM and not getrusage: the latter's peak includes that of the process it was forked from.
 PEAK = """
 import re, sys
-from bert_lamb.data.build import build_records
-from bert_lamb.data.corpus import open_sources
-from bert_lamb.data.tokenizer import Tokenizer
+from bert_lamb.data.building.build import build_records
+from bert_lamb.data.corpus import document, open_sources
+from bert_lamb.data.tokenization import Tokenizer
 build_records(open_sources(sys.argv[1:2]), sys.argv[2], Tokenizer.load(sys.argv[3]), 128)
 assert "jax" not in sys.modules
 print(int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1]) / 1024)

@@ -8,8 +8,7 @@ import sys
 import pytest
 import zstandard
 
-from bert_lamb.data import corpus, python_prose
-from bert_lamb.data.corpus import ReadStats, open_sources
+from bert_lamb.data.corpus import ReadStats, document, open_sources, python_prose
 from bert_lamb.data.errors import DataError
 
 
@@ -133,8 +132,8 @@ def test_bad_json_lines_are_named_or_skipped(tmp_path, line, problem):
 
 
 def test_p05_long_documents_and_lines_come_in_parts_without_loss(tmp_path, monkeypatch):
-    monkeypatch.setattr(corpus, "PART_CHARS", 50)
-    monkeypatch.setattr(corpus, "_PIECE_BYTES", 64)
+    monkeypatch.setattr(document, "PART_CHARS", 50)
+    monkeypatch.setattr(files, "_PIECE_BYTES", 64)
     words = [f"wörd{i}" for i in range(300)]
     (tmp_path / "a.txt").write_text(
         " ".join(words) + "\n" + "\n".join(words) + "\n\nEnd.\n" + "é" * 150, "utf-8"

@@ -3,7 +3,7 @@ import random
 import pytest
 
 from bert_lamb.data.errors import DataError
-from bert_lamb.data.examples import PairMaker
+from bert_lamb.data.examples.pairs import PairMaker
 
 
 def document(key, sentences=9, length=11):

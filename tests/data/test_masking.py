@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from bert_lamb.config import MaskingConfig
-from bert_lamb.data.masking import Vocabulary, mask_batch, philox
+from bert_lamb.data.batches.masking import Vocabulary, mask_batch, philox
 
 # 5 special, 20 unused and 175 ordinary tokens.
 PAD, UNK, CLS, SEP, MASK = range(5)

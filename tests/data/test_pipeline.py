@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from bert_lamb.config import MaskingConfig
-from bert_lamb.data.build import build_records
+from bert_lamb.data.batches.pipeline import eval_batches, read_token_rows, train_batches
+from bert_lamb.data.building.build import build_records
 from bert_lamb.data.corpus import open_sources
 from bert_lamb.data.errors import DataError
-from bert_lamb.data.pipeline import eval_batches, read_token_rows, train_batches
-from bert_lamb.data.records import read_manifest
+from bert_lamb.data.records.manifest import read_manifest
 
 COMMON = {"seq_length": 64, "max_predictions": 10, "masking": MaskingConfig(), "seed": 5}
 

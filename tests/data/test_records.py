@@ -6,8 +6,9 @@ import pytest
 from array_record.python.array_record_module import ArrayRecordReader
 
 from bert_lamb.data.errors import DataError
-from bert_lamb.data.examples import Example
-from bert_lamb.data.records import check_records, id_dtype, pack, read_manifest, unpack
+from bert_lamb.data.examples.pairs import Example
+from bert_lamb.data.records.format import id_dtype, pack, unpack
+from bert_lamb.data.records.manifest import check_records, read_manifest
 
 
 @pytest.mark.parametrize("vocab_size", [300, 65_536, 65_537])

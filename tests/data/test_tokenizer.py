@@ -9,11 +9,11 @@ import unicodedata
 import numpy as np
 import pytest
 
+from bert_lamb.data.building.worker import _REMOVED
 from bert_lamb.data.corpus import ReadStats, open_sources
 from bert_lamb.data.errors import DataError
 from bert_lamb.data.sentences import split_sentences
-from bert_lamb.data.tokenizer import Tokenizer
-from bert_lamb.data.worker import _REMOVED
+from bert_lamb.data.tokenization import Tokenizer
 
 ODD = [
     "the\u0085dog", "a\u200bb", "line\u2028two", "nul\0byte", "no\u00a0break", "feff\ufeffword",
@@ -77,7 +77,7 @@ def test_cased_vocabulary_keeps_case(shared):
 
 
 def test_full_tables_are_emptied_without_effect(tokenizer, monkeypatch):
-    monkeypatch.setattr("bert_lamb.data.tokenizer._CACHED_WORDS", 5)
+    monkeypatch.setattr("bert_lamb.data.tokenization._CACHED_WORDS", 5)
     small = Tokenizer(tokenizer._core)
     texts = [f"ba{i} ce, di-fo gu. word{i % 3}" for i in range(50)]
     assert [small.encode_batch([t])[0] for t in texts] == tokenizer.encode_batch(texts)
@@ -139,7 +139,8 @@ def test_token_outside_of_the_vocabulary(tokenizer):
 def test_training_gives_the_same_bytes_each_time(text_file, tmp_path):
     """Other processes with other hash seeds and thread counts, as ties lie in hash tables."""
     code = (
-        "import sys; from bert_lamb.data.corpus import *; from bert_lamb.data.tokenizer import *\n"
+        "import sys; from bert_lamb.data.corpus import *\n"
+        "from bert_lamb.data.tokenization import *\n"
         "documents = open_sources([sys.argv[1]])[0].read(ReadStats())\n"
         "Tokenizer.train((d.text + ' é 中 ñandú' for d in documents), 400).save(sys.argv[2])"
     )

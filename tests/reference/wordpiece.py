@@ -1,6 +1,6 @@
 """Google's uncased BasicTokenizer and WordpieceTokenizer, rewritten from their rules.
 
-Slow and plain, sharing nothing with bert_lamb.data.tokenizer but the vocabulary file.
+Slow and plain, sharing nothing with bert_lamb.data.tokenization but the vocabulary file.
 """
 
 import unicodedata

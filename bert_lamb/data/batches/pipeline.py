@@ -13,19 +13,12 @@ import numpy as np
 from etils import epath
 
 from bert_lamb.config import MaskingConfig
+from bert_lamb.data.batches.masking import Vocabulary, mask_batch
 from bert_lamb.data.errors import DataError
-from bert_lamb.data.examples import Example
-from bert_lamb.data.masking import Vocabulary, mask_batch
-from bert_lamb.data.records import (
-    Manifest,
-    check_records,
-    pack,
-    payload,
-    read_manifest,
-    stored_dtype,
-    unpack,
-)
-from bert_lamb.data.tokenizer import Tokenizer
+from bert_lamb.data.examples.pairs import Example
+from bert_lamb.data.records.format import pack, payload, unpack
+from bert_lamb.data.records.manifest import Manifest, check_records, read_manifest, stored_dtype
+from bert_lamb.data.tokenization import Tokenizer
 
 Batch = dict[str, np.ndarray]
 

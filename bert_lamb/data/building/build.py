@@ -12,23 +12,23 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bert_lamb.data.census import Census
-from bert_lamb.data.chunks import chunks
+from bert_lamb.data.building.census import Census
+from bert_lamb.data.building.chunks import chunks
+from bert_lamb.data.building.report import REPORT_FILE, Counts, DataReport, DuplicateCounter
+from bert_lamb.data.building.worker import Outcome, Recipe, work
 from bert_lamb.data.corpus import Source
 from bert_lamb.data.errors import DataError
-from bert_lamb.data.examples import check_seq_length
-from bert_lamb.data.records import (
+from bert_lamb.data.examples.pairs import check_seq_length
+from bert_lamb.data.records.format import id_dtype
+from bert_lamb.data.records.manifest import (
     FORMAT_VERSION,
     MANIFEST_FILE,
     Manifest,
-    ShardWriter,
-    id_dtype,
     write_json,
     write_manifest,
 )
-from bert_lamb.data.report import REPORT_FILE, Counts, DataReport, DuplicateCounter
-from bert_lamb.data.tokenizer import Tokenizer
-from bert_lamb.data.worker import Outcome, Recipe, work
+from bert_lamb.data.records.shards import ShardWriter
+from bert_lamb.data.tokenization import Tokenizer
 
 
 @dataclass(frozen=True)

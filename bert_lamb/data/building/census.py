@@ -3,10 +3,10 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from bert_lamb.data.chunks import TaggedDocument
+from bert_lamb.data.building.chunks import TaggedDocument
+from bert_lamb.data.building.report import SourceReport
 from bert_lamb.data.corpus import ReadStats, Source
 from bert_lamb.data.errors import DataError
-from bert_lamb.data.report import SourceReport
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
-from bert_lamb.data.build import Progress
+from bert_lamb.data.building.build import Progress
 
 
 @contextmanager

@@ -13,7 +13,10 @@ import inspect
 import re
 import sysconfig
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
+
+from bert_lamb.data.corpus.document import Document, ReadStats, split_parts
 
 # Top-level packages read besides the standard library; those not installed are passed over.
 _PACKAGES = (
@@ -145,3 +148,20 @@ def _is_prose(paragraph: str) -> bool:
         and paragraph[-1] in ".!?)\"'"
         and plain >= 0.8 * len(words)
     )
+
+
+@dataclass(frozen=True)
+class PythonSplit:
+    """The whole of this prose as a part of a source."""
+
+    name: str = "python:"
+    size: int = 0
+
+    def read(self, stats: ReadStats) -> Iterator[Document]:
+        """Yields one document per documentation topic and module."""
+        for id, text in documents():
+            data = text.encode()
+            stats.bytes += len(data)
+            stats.lines += text.count("\n") + 1
+            stats.sha256.update(data)
+            yield from split_parts(id, "", [text])

@@ -9,7 +9,7 @@ import numpy as np
 from etils import epath
 
 from bert_lamb.data.errors import DataError
-from bert_lamb.data.examples import PairCounts
+from bert_lamb.data.examples.pairs import PairCounts
 
 REPORT_FILE = "data_report.json"
 LENGTH_BINS = 8

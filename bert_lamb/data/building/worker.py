@@ -14,13 +14,13 @@ from pathlib import Path
 
 import numpy as np
 
-from bert_lamb.data.chunks import Chunk, TaggedDocument
+from bert_lamb.data.building.chunks import Chunk, TaggedDocument
+from bert_lamb.data.building.report import LENGTH_BINS, Counts
 from bert_lamb.data.errors import DataError
-from bert_lamb.data.examples import SPECIALS_PER_ROW, PairMaker, Sentences
-from bert_lamb.data.records import id_dtype, pack
-from bert_lamb.data.report import LENGTH_BINS, Counts
+from bert_lamb.data.examples.pairs import SPECIALS_PER_ROW, PairMaker, Sentences
+from bert_lamb.data.records.format import id_dtype, pack
 from bert_lamb.data.sentences import split_sentences
-from bert_lamb.data.tokenizer import Tokenizer
+from bert_lamb.data.tokenization import Tokenizer
 
 # Cc and Cf but for tab and line ends, and U+FFFD: what Google's BasicTokenizer drops.
 _REMOVED = re.compile(

@@ -1,42 +1,17 @@
-"""Record sets: ArrayRecord shards of sentence pairs with a manifest and the tokenizer.
-
-A record set is a directory:
-
-    manifest.json            what the records are; see Manifest
-    data_report.json         what became of the text
-    tokenizer.json, vocab.txt
-    pairs-00000-of-00008.array_record ...
-
-A record is an unmasked pair, little-endian: a byte of flags (bit 0: the second segment is from
-another document), a zero byte, the length of the first segment as uint16, then the ids of both
-segments without special tokens, as uint16 where the vocabulary has at most 65,536 tokens and as
-uint32 otherwise (the manifest says which). The second segment runs to the end of the record.
-"""
+"""The manifest: what a record set holds, checked before anything is compiled."""
 
 import json
-import struct
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from array_record.python import array_record_module
 from etils import epath
 
 from bert_lamb.data.errors import DataError
-from bert_lamb.data.examples import SPECIALS_PER_ROW, Example
 
 FORMAT_VERSION = 1
 MANIFEST_FILE = "manifest.json"
-_HEADER = struct.Struct("<BxH")
-_LENGTH = struct.Struct("<I")
-_SPOOLED_AT_ONCE = 1 << 16  # bytes
-_RANDOM_FLAG = 1
-
-# One record per chunk: with the library's default group of records, reading one at random would
-# read and unpack them all. So short a chunk of ids hardly compresses, hence not at all.
-_WRITER_OPTIONS = "group_size:1,uncompressed"
 _HOW_TO_MAKE = "make records with `bert-lamb data build`"
 
 
@@ -83,130 +58,9 @@ class Manifest:
     report: dict[str, Any]
 
 
-def id_dtype(vocab_size: int) -> np.dtype:
-    """Returns the type that stores ids of a vocabulary: uint16 or uint32, little-endian."""
-    return np.dtype("<u2" if vocab_size <= 2**16 else "<u4")
-
-
 def stored_dtype(manifest: Manifest) -> np.dtype:
     """Returns the type of the ids in the records of `manifest`."""
     return np.dtype(manifest.id_dtype).newbyteorder("<")
-
-
-def pack(example: Example, dtype: np.dtype) -> bytes:
-    """Encodes a pair as one record."""
-    header = _HEADER.pack(_RANDOM_FLAG * example.is_random, len(example.ids_a))
-    return header + np.array(example.ids_a + example.ids_b, dtype).tobytes()
-
-
-@dataclass(frozen=True)
-class Pairs:
-    """Unpacked records of a batch.
-
-    Attributes:
-        tokens: ids with special tokens, padded. int32 [B, T]
-        lengths: tokens per row with special tokens. int32 [B]
-        lengths_a: tokens of [CLS] a [SEP]. int32 [B]
-        is_random: int32 [B]
-    """
-
-    tokens: np.ndarray
-    lengths: np.ndarray
-    lengths_a: np.ndarray
-    is_random: np.ndarray
-
-
-def unpack(
-    records: Sequence[bytes],
-    dtype: np.dtype,
-    seq_length: int,
-    *,
-    cls_id: int,
-    sep_id: int,
-    pad_id: int,
-) -> Pairs:
-    """Decodes records into rows of [CLS] a [SEP] b [SEP] [PAD]...
-
-    Args:
-        records: B records as `pack` wrote them.
-        dtype: type of the stored ids.
-        seq_length: row length T; no record is longer.
-        cls_id: id before the first segment.
-        sep_id: id after either segment.
-        pad_id: id of the rest of the row.
-    """
-    size = np.array([len(record) for record in records])
-    data = np.frombuffer(b"".join(records), np.uint8)
-    start = np.cumsum(size) - size
-    a = data[start + 2].astype(np.int32) | data[start + 3].astype(np.int32) << 8
-    lengths = ((size - _HEADER.size) // dtype.itemsize + SPECIALS_PER_ROW).astype(np.int32)
-
-    column = np.arange(seq_length)
-    is_sep = (column == a[:, None] + 1) | (column == lengths[:, None] - 1)
-    is_id = (column >= 1) & (column < lengths[:, None]) & ~is_sep
-    tokens = np.full((len(records), seq_length), pad_id, np.int32)
-    tokens[:, 0] = cls_id
-    tokens[is_sep] = sep_id
-    tokens[is_id] = payload(records, dtype)  # both run row by row, left to right
-    return Pairs(tokens, lengths, a + 2, (data[start] & _RANDOM_FLAG).astype(np.int32))
-
-
-def payload(records: Sequence[bytes], dtype: np.dtype) -> np.ndarray:
-    """Returns the ids of all `records` in a row, both segments of each. `dtype` [n]."""
-    return np.frombuffer(b"".join(record[_HEADER.size :] for record in records), dtype)
-
-
-class ShardWriter:
-    """Deals records round-robin to the shards of a directory, so that they differ by one at most.
-
-    An open ArrayRecord file buffers 16 MiB and keeps 50 bytes for each of its records. So the
-    records go to plain spool files first, and become ArrayRecord files one shard after the other:
-    memory does not grow with the number of shards, and with that of records by one shard's index.
-
-    The bytes depend on the records and their order only: ArrayRecord files hold no time stamps.
-    """
-
-    def __init__(self, directory: Path, num_shards: int) -> None:
-        names = [f"pairs-{i:05d}-of-{num_shards:05d}.array_record" for i in range(num_shards)]
-        self._paths = [directory / name for name in names]
-        self._counts = [0] * num_shards
-        self._next = 0
-        for path in self._paths:
-            _spool(path).touch()
-        self._waiting: list[bytearray] = [bytearray() for _ in names]
-
-    def write(self, record: bytes) -> None:
-        """Appends one record."""
-        waiting = self._waiting[self._next]
-        waiting += _LENGTH.pack(len(record)) + record
-        if len(waiting) >= _SPOOLED_AT_ONCE:
-            self._flush(self._next)
-        self._counts[self._next] += 1
-        self._next = (self._next + 1) % len(self._counts)
-
-    def close(self) -> tuple[Shard, ...]:
-        """Finishes the files; returns what they hold."""
-        for number, path in enumerate(self._paths):
-            self._flush(number)
-            writer = array_record_module.ArrayRecordWriter(str(path), _WRITER_OPTIONS)
-            with _spool(path).open("rb") as spool:
-                while length := spool.read(_LENGTH.size):
-                    writer.write(spool.read(*_LENGTH.unpack(length)))
-            writer.close()
-            _spool(path).unlink()
-        return tuple(
-            Shard(path.name, count) for path, count in zip(self._paths, self._counts, strict=True)
-        )
-
-    def _flush(self, number: int) -> None:
-        # Opened for each write, so that thousands of shards need no more than one open file.
-        with _spool(self._paths[number]).open("ab") as spool:
-            spool.write(self._waiting[number])
-        self._waiting[number].clear()
-
-
-def _spool(path: Path) -> Path:
-    return path.with_suffix(".spool")
 
 
 def write_manifest(directory: Path, manifest: Manifest) -> None:

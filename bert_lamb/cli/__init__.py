@@ -1,0 +1,5 @@
+"""The `bert-lamb` command."""
+
+from bert_lamb.cli.command import main
+
+__all__ = ["main"]

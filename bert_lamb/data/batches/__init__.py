@@ -1,0 +1,1 @@
+"""Record sets to masked batches."""

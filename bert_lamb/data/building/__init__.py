@@ -1,0 +1,1 @@
+"""Builds of record sets: documents in, shards, manifest and report out."""

@@ -1,0 +1,1 @@
+"""Documents of sentences of ids to unmasked examples."""
