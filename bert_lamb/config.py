@@ -217,7 +217,7 @@ class PhaseConfig:
 
 @dataclass(frozen=True)
 class MaskingConfig:
-    """Dynamic masking for the masked language model (Devlin et al., section 3.1, task 1).
+    """Masking for the masked language model (Devlin et al., section 3.1, task 1).
 
     Attributes:
         probability: share of a row's ordinary tokens that are predicted.
@@ -225,12 +225,21 @@ class MaskingConfig:
         random_share: share of those shown as a random token; the rest is left as it is.
         any_random_id: draw the random token from the whole vocabulary, special and unused ids
             included, as Google's code does; off, only ordinary tokens are drawn.
+        whole_word: predict all tokens of a word or none (Google's do_whole_word_mask).
+        ngram: longest span of neighbouring words that are predicted together (of tokens, without
+            whole_word); its length n is drawn with a probability as 1 / n (Lan et al., "ALBERT",
+            arXiv 1909.11942, section 4.1, with 3).
+        static: give an example the same masks in every epoch, as records masked beforehand do; the
+            copies of the build are then Google's dupe_factor.
     """
 
     probability: float = 0.15
     mask_share: float = 0.8
     random_share: float = 0.1
     any_random_id: bool = False
+    whole_word: bool = False
+    ngram: int = 1
+    static: bool = False
 
     def __post_init__(self) -> None:
         _require(0 < self.probability < 1, "probability", self.probability, "a share in (0, 1)")
@@ -242,6 +251,22 @@ class MaskingConfig:
             self.mask_share,
             f"at most 1 - random_share = {1 - self.random_share:g}",
         )
+        _require(1 <= self.ngram <= 16, "ngram", self.ngram, "1 (no spans) to 16 words")
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """How records are read while pretraining.
+
+    Attributes:
+        on_damage: what to do about a record or shard that cannot be read: "stop" with its name, or
+            "skip" it, which leaves its rows empty.
+    """
+
+    on_damage: str = "stop"
+
+    def __post_init__(self) -> None:
+        _require(self.on_damage in ("stop", "skip"), "on_damage", self.on_damage, "stop or skip")
 
 
 @dataclass(frozen=True)
@@ -317,6 +342,7 @@ class PretrainConfig:
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     phases: tuple[PhaseConfig, ...] = ()
     masking: MaskingConfig = field(default_factory=MaskingConfig)
+    data: DataConfig = field(default_factory=DataConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     logging: LoggingConfig = field(default_factory=LoggingConfig)

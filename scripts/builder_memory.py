@@ -26,12 +26,19 @@ SIZES_MB = (10, 25, 50, 100)
 def build(source: str, folder: str) -> None:
     """Runs in the measured process: a vocabulary from the first part, then the records."""
     from bert_lamb.data.building.build import build_records
+    from bert_lamb.data.building.options import BuildOptions
+    from bert_lamb.data.building.pool import local_executor
     from bert_lamb.data.corpus import open_sources
+    from bert_lamb.data.examples import ExampleOptions
     from bert_lamb.data.tokenization import Tokenizer
 
     started = time.perf_counter()
     tokenizer = Tokenizer.load(Path(folder) / "vocab")
-    build_records(open_sources([source]), Path(folder) / "records", tokenizer, 128, workers=2)
+    with local_executor(2) as executor:
+        build_records(
+            open_sources([source]), Path(folder) / "records", tokenizer,
+            BuildOptions(ExampleOptions()), executor=executor,
+        )  # fmt: skip
     seconds = time.perf_counter() - started
     own = machine.peak_bytes() / 2**20
     largest = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024

@@ -40,7 +40,9 @@ def prose(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def records(prose: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
     """Record sets (folders train/ and heldout/) by sequence length, of one small vocabulary."""
     from bert_lamb.data.building.build import build_records
+    from bert_lamb.data.building.options import BuildOptions
     from bert_lamb.data.corpus import ReadStats, open_sources
+    from bert_lamb.data.examples import ExampleOptions
     from bert_lamb.data.tokenization import Tokenizer
 
     folder = tmp_path_factory.mktemp("records")
@@ -49,7 +51,6 @@ def records(prose: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[int, 
         (document.text for source in sources for document in source.read(ReadStats())), 500
     )
     for length in (16, 32):
-        build_records(
-            sources, folder / f"seq{length}", tokenizer, length, heldout=0.1, num_shards=2
-        )
+        options = BuildOptions(ExampleOptions(seq_length=length), heldout=0.1, num_shards=2)
+        build_records(sources, folder / f"seq{length}", tokenizer, options)
     return {length: folder / f"seq{length}" for length in (16, 32)}

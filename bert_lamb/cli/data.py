@@ -3,48 +3,92 @@
 import argparse
 import os
 import sys
+from contextlib import nullcontext
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from bert_lamb.cli.exchange import add_export, add_import
 from bert_lamb.cli.verbs import OK, add_verb
+
+if TYPE_CHECKING:
+    from bert_lamb.data.tokenization import TextOptions
 
 
 def add_data(verbs: argparse._SubParsersAction) -> None:
     """Adds `data` with its steps."""
-    data = add_verb(verbs, "data", "turn text into a vocabulary and records",
+    data = add_verb(verbs, "data", "turn text into a vocabulary and records, and look at them",
                  "bert-lamb data vocab --help")  # fmt: skip
     steps = data.add_subparsers(metavar="STEP", required=True)
+    _add_vocab(steps)
+    _add_build(steps)
+    _add_show(steps)
+    add_export(steps)
+    add_import(steps)
 
+
+def _add_vocab(steps: argparse._SubParsersAction) -> None:
     vocab = add_verb(
-        steps, "vocab", "learn a WordPiece vocabulary from text",
+        steps, "vocab", "learn a vocabulary from text",
         "bert-lamb data vocab --source 'books/*.txt.gz' --size 30000 --output my_vocab",
     )  # fmt: skip
     _add_sources(vocab)
     vocab.add_argument("--size", type=int, default=30000, help="tokens wanted (default 30000)")
-    vocab.add_argument("--cased", action="store_true", help="keep capital letters and accents")
-    vocab.add_argument("--output", required=True, help="folder for tokenizer.json and vocab.txt")
+    vocab.add_argument(
+        "--model", choices=("wordpiece", "unigram", "bpe"), default="wordpiece",
+        help="kind of vocabulary: WordPiece as BERT's (default), or SentencePiece's unigram or BPE, "
+        "for languages that do not put spaces between words",
+    )  # fmt: skip
+    _add_text_options(vocab)
+    vocab.add_argument("--output", required=True, help="folder to make for the vocabulary")
     vocab.add_argument("--overwrite", action="store_true", help="replace a vocabulary in --output")
     vocab.set_defaults(verb=_data_vocab)
 
+
+def _add_build(steps: argparse._SubParsersAction) -> None:
     build = add_verb(
-        steps, "build", "turn text into records of sentence pairs to pretrain on",
+        steps, "build", "turn text into records to pretrain on; goes on if it was interrupted",
         "bert-lamb data build --source 'books/*.txt.gz' --vocab my_vocab --seq-length 128 \\\n"
         "      --heldout 0.02 --workers 8 --output records/seq128",
     )  # fmt: skip
     _add_sources(build)
     build.add_argument(
-        "--vocab", required=True, help="folder made by `data vocab`, a tokenizer.json or vocab.txt"
-    )
+        "--weight", action="append", type=float, metavar="W",
+        help="times each document of a source is used (2 for twice, 0.5 for half of them), once "
+        "for each --source in their order; default 1",
+    )  # fmt: skip
     build.add_argument(
-        "--cased", action="store_true", help="for a vocab.txt: it is of the cased kind"
+        "--exclude-titles", action="append", default=[], metavar="FILE",
+        help="leave out documents whose title is in this file: a title a line, or a SQuAD .json "
+        "whose articles are not to be pretrained on",
+    )  # fmt: skip
+    build.add_argument(
+        "--vocab", required=True,
+        help="folder made by `data vocab`, a tokenizer.json, vocab.txt or SentencePiece .model",
+    )  # fmt: skip
+    _add_text_options(build)
+    build.add_argument(
+        "--language", default="en", help="code of the rules that divide sentences, default en"
     )
     build.add_argument(
         "--seq-length", type=int, default=128, help="tokens per row, 128 and 512 for the two phases"
     )
     build.add_argument(
-        "--output",
-        required=True,
+        "--examples", choices=("nsp", "sop", "single"), default="nsp",
+        help="nsp: sentence pairs, half of them with a random second (BERT, default); sop: pairs, "
+        "half of them swapped (ALBERT); single: one segment, no sentence task (RoBERTa)",
+    )  # fmt: skip
+    build.add_argument(
+        "--cross-documents", action="store_true",
+        help="with --examples single: rows go on with the next document behind a [SEP]",
+    )  # fmt: skip
+    build.add_argument(
+        "--short-seq-prob", type=float,
+        help="share of documents cut into shorter rows (default 0.1; 0 for single)",
+    )  # fmt: skip
+    build.add_argument(
+        "--output", required=True,
         help="folder to make; with --heldout its folders train/ and heldout/ hold the records",
-    )
+    )  # fmt: skip
     build.add_argument(
         "--heldout", type=float, default=0.0,
         help="share of the documents of each source, its last ones, kept for evaluation",
@@ -56,8 +100,42 @@ def add_data(verbs: argparse._SubParsersAction) -> None:
         "--workers", type=int, default=os.cpu_count() or 1,
         help="processes (default: all cores); the result does not depend on it",
     )  # fmt: skip
+    build.add_argument(
+        "--beam", metavar="OPTIONS",
+        help="work on Apache Beam instead, with these options in quotes, such as "
+        "'--runner=DataflowRunner --project=P --region=R --temp_location=gs://B/tmp'",
+    )  # fmt: skip
     build.add_argument("--overwrite", action="store_true", help="replace records in --output")
     build.set_defaults(verb=_data_build)
+
+
+def _add_show(steps: argparse._SubParsersAction) -> None:
+    show = add_verb(
+        steps, "inspect", "show what a record set holds, with examples as text",
+        "bert-lamb data inspect records/seq128/train --number 3 --masked",
+    )  # fmt: skip
+    show.add_argument("records", help="folder of a record set")
+    show.add_argument("--start", type=int, default=0, help="first example, default 0")
+    show.add_argument("--number", type=int, default=5, help="examples to show, default 5")
+    show.add_argument(
+        "--masked", action="store_true", help="show them as the first pass of training may see them"
+    )
+    show.add_argument("--report", action="store_true", help="show the data report as well")
+    show.set_defaults(verb=_data_inspect)
+
+
+def _add_text_options(parser: argparse.ArgumentParser) -> None:
+    own = "; a folder or tokenizer.json says so itself"
+    parser.add_argument(
+        "--cased", action="store_true", help=f"keep capital letters and accents{own}"
+    )
+    parser.add_argument(
+        "--strip-accents", choices=("yes", "no"),
+        help=f"take accents off (default: as BERT, unless --cased){own}",
+    )  # fmt: skip
+    parser.add_argument(
+        "--nfc", action="store_true", help=f"compose accents and letters first (NFC){own}"
+    )
 
 
 def _add_sources(parser: argparse.ArgumentParser) -> None:
@@ -79,43 +157,96 @@ def _add_sources(parser: argparse.ArgumentParser) -> None:
 def _data_vocab(args: argparse.Namespace) -> int:
     from bert_lamb.data.corpus import ReadStats, open_sources, read_texts
     from bert_lamb.data.errors import DataError
-    from bert_lamb.data.tokenization import Tokenizer
+    from bert_lamb.data.tokenization import (
+        TOKENIZER_FILES,
+        Tokenizer,
+        train_sentencepiece,
+        train_wordpiece,
+    )
 
     sources = open_sources(args.source, on_error=args.on_error, text_field=args.text_field)
-    files = [Path(args.output, name) for name in ("tokenizer.json", "vocab.txt")]
-    if not args.output or (not args.overwrite and any(file.exists() for file in files)):
+    present = any(Path(args.output, file).exists() for file in TOKENIZER_FILES)
+    if not args.output or (present and not args.overwrite):
         raise DataError(
             f"--output={args.output!r}: expected a folder without a vocabulary, since records made "
             "with it would be lost; name another one, or add --overwrite"
         )
-    Path(args.output).mkdir(parents=True, exist_ok=True)
     stats = ReadStats()
     texts = read_texts(sources, stats)
-    tokenizer = Tokenizer.train(texts, args.size, lowercase=not args.cased)
+    options = _text_options(args)
+    tokenizer: Tokenizer = (
+        train_wordpiece(texts, args.size, options)
+        if args.model == "wordpiece"
+        else train_sentencepiece(texts, args.size, args.model, options)
+    )
+    for file in TOKENIZER_FILES:
+        Path(args.output, file).unlink(missing_ok=True)
     tokenizer.save(args.output)
     for fault in stats.faults:
         print(f"WARNING: {fault}", file=sys.stderr)
     if stats.bytes_dropped or stats.lines_skipped:
         print(f"WARNING: {stats.lines_skipped} lines skipped, {stats.bytes_dropped} bytes dropped",
               file=sys.stderr)  # fmt: skip
-    print(f"{tokenizer.vocab_size} tokens in {args.output}/vocab.txt and tokenizer.json")
+    print(f"{tokenizer.vocab_size} tokens in {args.output}")
     return OK
 
 
+def _asks_for_text(args: argparse.Namespace) -> bool:
+    return args.cased or args.nfc or args.strip_accents is not None
+
+
+def _text_options(args: argparse.Namespace) -> "TextOptions":
+    from bert_lamb.data.tokenization import TextOptions
+
+    strip = None if args.strip_accents is None else args.strip_accents == "yes"
+    return TextOptions(lowercase=not args.cased, strip_accents=strip, nfc=args.nfc)
+
+
 def _data_build(args: argparse.Namespace) -> int:
+    import shlex
+
+    from bert_lamb.data.building.beam import BeamExecutor
     from bert_lamb.data.building.build import build_records
+    from bert_lamb.data.building.options import BuildOptions
+    from bert_lamb.data.building.pool import local_executor
     from bert_lamb.data.building.progress import build_progress
     from bert_lamb.data.building.report import read_table
     from bert_lamb.data.corpus import open_sources
-    from bert_lamb.data.tokenization import Tokenizer
+    from bert_lamb.data.corpus.titles import read_titles
+    from bert_lamb.data.examples import ExampleOptions
+    from bert_lamb.data.tokenization import load_tokenizer
 
-    sources = open_sources(args.source, on_error=args.on_error, text_field=args.text_field)
-    with build_progress() as progress:
+    sources = open_sources(
+        args.source, weights=args.weight, on_error=args.on_error, text_field=args.text_field
+    )
+    options = BuildOptions(
+        ExampleOptions(args.examples, args.seq_length, args.short_seq_prob, args.cross_documents),
+        seed=args.seed, num_shards=args.shards, heldout=args.heldout, copies=args.copies,
+        language=args.language, excluded_titles=read_titles(args.exclude_titles),
+    )  # fmt: skip
+    tokenizer = load_tokenizer(args.vocab, _text_options(args) if _asks_for_text(args) else None)
+    with (
+        build_progress() as progress,
+        local_executor(args.workers)
+        if args.beam is None
+        else nullcontext(BeamExecutor(shlex.split(args.beam))) as executor,
+    ):
         manifests = build_records(
-            sources, args.output, Tokenizer.load(args.vocab, lowercase=not args.cased),
-            args.seq_length, seed=args.seed, workers=args.workers, num_shards=args.shards,
-            heldout=args.heldout, copies=args.copies, overwrite=args.overwrite, progress=progress,
+            sources, args.output, tokenizer, options,
+            executor=executor, overwrite=args.overwrite, progress=progress,
         )  # fmt: skip
     for folder in manifests:
         print(f"\n{folder}\n{read_table(folder)}", end="")
+    return OK
+
+
+def _data_inspect(args: argparse.Namespace) -> int:
+    from bert_lamb.data.building.report import read_table
+    from bert_lamb.data.inspection import describe_records, show_examples
+
+    print(describe_records(args.records))
+    if args.report:
+        print(read_table(args.records), end="")
+    for text in show_examples(args.records, args.start, args.number, masked=args.masked):
+        print(text)
     return OK

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from bert_lamb.config import ConfigError, PhaseConfig, PretrainConfig, differences, to_dict
+from bert_lamb.data.batches.source import RecordSource
 from bert_lamb.data.errors import DataError
 from bert_lamb.data.records.manifest import Manifest, check_records, read_manifest
 
-# Sections that never change a parameter, so a resumed run may differ in them.
-FREE_SECTIONS = ("checkpoint", "evaluation", "logging")
+# Sections that a resumed run may differ in: none changes a parameter while the records are whole.
+FREE_SECTIONS = ("data", "checkpoint", "evaluation", "logging")
 _RESTORE = "put the file back (each checkpoint's progress holds a copy), or give a new --workdir"
 
 
@@ -35,6 +36,7 @@ def resolve(config: PretrainConfig) -> tuple[PretrainConfig, dict[str, Manifest]
             )
         for folder in filter(None, (phase.records, phase.heldout)):
             manifests[folder] = read_manifest(folder)
+            RecordSource(folder, manifests[folder], config.data.on_damage)  # for its checks
     vocabularies = {manifest.tokenizer_hash: folder for folder, manifest in manifests.items()}
     if len(vocabularies) > 1:
         raise ConfigError(

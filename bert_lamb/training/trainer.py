@@ -182,6 +182,7 @@ def _batches(run: _Run, index: int, start: int) -> Iterator[Batch]:
         # Another seed for each phase: phases over the same records see another order of them.
         seed=run.config.seed + index,
         start=start,
+        on_damage=run.config.data.on_damage,
     ):
         yield put_batch(batch, run.mesh)
 

@@ -8,7 +8,9 @@ from types import ModuleType
 import pytest
 
 from bert_lamb.data.building.build import build_records
+from bert_lamb.data.building.options import BuildOptions
 from bert_lamb.data.corpus import ReadStats, open_sources
+from bert_lamb.data.examples import ExampleOptions
 from bert_lamb.data.tokenization import Tokenizer
 
 SYLLABLES = ["ba", "ce", "di", "fo", "gu", "ka", "le", "mi", "no", "pu", "ra", "se", "ti", "vo"]
@@ -46,7 +48,8 @@ def tokenizer(text_file) -> Tokenizer:
 @pytest.fixture(scope="session")
 def records(text_file, tokenizer, tmp_path_factory) -> Path:
     output = tmp_path_factory.mktemp("records") / "set"
-    build_records(open_sources([str(text_file)]), output, tokenizer, 64, seed=3, num_shards=4)
+    options = BuildOptions(ExampleOptions(seq_length=64), seed=3, num_shards=4)
+    build_records(open_sources([str(text_file)]), output, tokenizer, options)
     return output
 
 

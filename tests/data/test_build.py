@@ -2,26 +2,40 @@ import hashlib
 import json
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
 import pytest
 from array_record.python.array_record_module import ArrayRecordReader
 
-from bert_lamb.data.building import chunks, worker
+from bert_lamb.data.building import make
 from bert_lamb.data.building.build import build_records
-from bert_lamb.data.building.report import DuplicateCounter, read_report
+from bert_lamb.data.building.duplicates import ExampleDuplicates
+from bert_lamb.data.building.options import BuildOptions
+from bert_lamb.data.building.pool import local_executor
+from bert_lamb.data.building.report import read_report
 from bert_lamb.data.corpus import document, open_sources
 from bert_lamb.data.errors import DataError
+from bert_lamb.data.examples import ExampleOptions
 from bert_lamb.data.records.format import unpack
 from bert_lamb.data.records.manifest import read_manifest
 
+EXAMPLES = {f.name for f in fields(ExampleOptions)}
+SMALL = {"block_chars": 16_000, "chunk_chars": 4_000}
 
-def build(files, output, tokenizer, seq_length=64, *, on_error="error", **options):
+
+def build(files, output, tokenizer, *, on_error="error", weights=None, workers=1, executor=None,
+          overwrite=False, progress=None, seq_length=64, **options):  # fmt: skip
     files = [str(files)] if isinstance(files, Path) else [str(f) for f in files]
-    return build_records(
-        open_sources(files, on_error=on_error), output, tokenizer, seq_length, **options
-    )
+    examples = {key: options.pop(key) for key in EXAMPLES & options.keys()}
+    examples = ExampleOptions(seq_length=seq_length, **examples)
+    with local_executor(workers) as local:
+        return build_records(
+            open_sources(files, on_error=on_error, weights=weights), output, tokenizer,
+            BuildOptions(examples, **options), executor=executor or local, overwrite=overwrite,
+            progress=progress,
+        )  # fmt: skip
 
 
 def digests(folder):
@@ -42,9 +56,8 @@ def left_behind(folder):
 
 
 @pytest.fixture
-def small_chunks(monkeypatch):
-    """Chunks of 4,000 characters, so that a small text has many; in this process only."""
-    monkeypatch.setattr(chunks, "CHUNK_CHARS", 4_000)
+def small_parts(monkeypatch):
+    """Documents come in parts of 1,000 characters; in this process only."""
     monkeypatch.setattr(document, "PART_CHARS", 1_000)
 
 
@@ -62,11 +75,11 @@ def test_p01_documents_without_tokens_do_not_count(tmp_path, tokenizer):
     assert left_behind(tmp_path) == ["a.txt"]
 
 
-def test_p01_random_next_never_stays_in_a_book(tmp_path, tokenizer, small_chunks):
+def test_p01_random_next_never_stays_in_a_book(tmp_path, tokenizer, small_parts):
     """Two books of many chunks each: most chunks see one of them, and borrow from the other."""
     for name, word in (("a", "baba"), ("b", "cece")):
         (tmp_path / f"{name}.txt").write_text(f"{word} {word} {word} {word}.\n" * 2_000)
-    build([tmp_path / "a.txt", tmp_path / "b.txt"], tmp_path / "out", tokenizer)
+    build([tmp_path / "a.txt", tmp_path / "b.txt"], tmp_path / "out", tokenizer, **SMALL)
     manifest = read_manifest(tmp_path / "out")
     pairs = unpack(
         records_of(tmp_path / "out"), np.dtype(manifest.id_dtype), 64, cls_id=2, sep_id=3, pad_id=0
@@ -77,15 +90,15 @@ def test_p01_random_next_never_stays_in_a_book(tmp_path, tokenizer, small_chunks
     of = [[int(id) in words[1] for id in column] for column in (first_a, last_b)]
     same = np.array(of[0]) == np.array(of[1])
     assert words[0].isdisjoint(words[1])
-    assert np.mean(same == (pairs.is_random == 0)) > 0.97  # a "." may stand in either place
+    assert np.mean(same == (pairs.labels == 0)) > 0.97  # a "." may stand in either place
 
 
 def test_p02_one_sentence_documents_are_flagged(tmp_path, tokenizer):
-    (tmp_path / "a.txt").write_text("Ba ce di.\n\n" * 30)
+    (tmp_path / "a.txt").write_text("".join(f"Ba ce di {i}.\n\n" for i in range(30)))
     build(tmp_path / "a.txt", tmp_path / "out", tokenizer)
     report = read_report(tmp_path / "out")
-    assert report.mean_sentences == 1
-    assert report.random_next_share == 1
+    assert report.figures["mean_sentences"] == 1
+    assert report.figures["label_ones_share"] == 1
     assert any("sentences per document" in warning for warning in report.warnings)
     assert any("expected 40-60 %" in warning for warning in report.warnings)
     assert "WARNING: 1.00 sentences per document" in report.table()
@@ -96,7 +109,7 @@ def test_p03_impossible_arguments_are_named(tmp_path, tokenizer, text_file):
         with pytest.raises(DataError, match=f"{key} = {value}"):
             build(text_file, tmp_path / "out", tokenizer, **{key: value})
     with pytest.raises(DataError, match="seq_length = 4"):
-        build(text_file, tmp_path / "out", tokenizer, 4)
+        build(text_file, tmp_path / "out", tokenizer, seq_length=4)
     assert left_behind(tmp_path) == []
 
 
@@ -112,28 +125,26 @@ def test_p03_p12_report_accounts_for_every_token(tmp_path, tokenizer, text_file)
     (tmp_path / "long.txt").write_text("bace " * 20_000 + "\n\nDi fo. Gu ka.\n")
     build([text_file, tmp_path / "long.txt"], tmp_path / "out", tokenizer, copies=2)
     c = read_report(tmp_path / "out").counts
-    assert c.written + c.truncated == 2 * c.tokens
+    assert c.written + c.truncated == c.used == 2 * c.tokens
     assert c.row_tokens == c.written + c.borrowed + 3 * c.examples
     assert sum(c.lengths) == c.examples == len(records_of(tmp_path / "out"))
 
 
 def test_p12_line_of_20000_words_is_kept(tmp_path, tokenizer):
     (tmp_path / "a.txt").write_text("bace difo " * 10_000 + "\n\nGu ka.\n")
-    build(tmp_path / "a.txt", tmp_path / "out", tokenizer, 128)
+    build(tmp_path / "a.txt", tmp_path / "out", tokenizer, seq_length=128)
     report = read_report(tmp_path / "out")
-    assert report.kept_share >= 0.99
+    assert report.figures["kept_share"] >= 0.99
     assert report.counts.split_sentences == 1
 
 
-def test_p06_any_number_of_workers_gives_the_same_bytes(
-    tmp_path, tokenizer, make_text, small_chunks
-):
+def test_p06_any_number_of_workers_gives_the_same_bytes(tmp_path, tokenizer, make_text):
     file = make_text(tmp_path / "a.txt", documents=400, seed=1)
-    assert file.stat().st_size > 50 * chunks.CHUNK_CHARS
+    assert file.stat().st_size > 10 * SMALL["block_chars"]
     found = []
     for workers in (1, 2, 4):
         output = tmp_path / f"out{workers}"
-        build(file, output, tokenizer, workers=workers, heldout=0.02, num_shards=3)
+        build(file, output, tokenizer, workers=workers, heldout=0.02, num_shards=3, **SMALL)
         found.append(digests(output))
     assert found[0] == found[1] == found[2]
     assert {name.split("/")[0] for name in found[0]} == {"train", "heldout"}
@@ -206,40 +217,35 @@ def test_existing_output_is_kept_unless_asked(tmp_path, tokenizer, text_file):
     assert left_behind(tmp_path) == ["mine", "out"]
 
 
-def test_a_failure_half_way_leaves_the_old_records(tmp_path, tokenizer, text_file, monkeypatch):
-    build(text_file, tmp_path / "out", tokenizer)
+def test_a_failure_half_way_leaves_the_old_records_and_goes_on(
+    tmp_path, tokenizer, text_file, monkeypatch
+):
+    build(text_file, tmp_path / "out", tokenizer, seed=1)
     before = digests(tmp_path / "out")
 
-    def fail(recipe, chunk):
+    def fail(pieces, limit):
         raise MemoryError("no memory")
 
-    monkeypatch.setattr(worker, "process_chunk", fail)
-    with pytest.raises(MemoryError):
-        build(text_file, tmp_path / "out", tokenizer, overwrite=True)
+    with monkeypatch.context() as patch:
+        patch.setattr(make, "chunks", fail)
+        with pytest.raises(MemoryError):
+            build(text_file, tmp_path / "out", tokenizer, overwrite=True)
     assert digests(tmp_path / "out") == before
+    assert left_behind(tmp_path) == [".out.building", "out"]
+    build(text_file, tmp_path / "out", tokenizer, overwrite=True)
+    assert digests(tmp_path / "out") != before
     assert left_behind(tmp_path) == ["out"]
 
 
-def test_a_source_that_changes_meanwhile_is_noticed(tmp_path, tokenizer):
-    file = tmp_path / "a.txt"
-    file.write_text("Ba ce.\n\nDi fo.\n")  # read at once, before progress is reported
-
-    def change(progress):
-        file.write_text("Ba ce.\n\nDi fo gu.\n")
-
-    with pytest.raises(DataError, match="changed while it was read"):
-        build(file, tmp_path / "out", tokenizer, progress=change)
-    assert left_behind(tmp_path) == ["a.txt"]
-
-
-def test_progress_ends_at_the_total(tmp_path, tokenizer, text_file, small_chunks):
+def test_progress_ends_at_the_total(tmp_path, tokenizer, text_file):
     seen = []
-    build(text_file, tmp_path / "out", tokenizer, progress=seen.append)
-    last = seen[-1]
-    assert last.stage == "build"
-    assert last.done == last.total
-    assert last.examples == read_manifest(tmp_path / "out").num_examples
-    assert len([p for p in seen if p.stage == "build"]) > 3
+    build(text_file, tmp_path / "out", tokenizer, progress=seen.append, **SMALL)
+    stages = {p.stage: p for p in seen}  # the last of each
+    assert list(stages) == ["read", "make", "write"]
+    assert stages["read"].done == text_file.stat().st_size
+    for stage in ("make", "write"):
+        assert stages[stage].done == stages[stage].total > 0
+    assert len([p for p in seen if p.stage == "make"]) > 3
 
 
 def test_report_file_reads_back(records):
@@ -247,17 +253,17 @@ def test_report_file_reads_back(records):
     report = read_report(records)
     assert json.loads(json.dumps(report.to_dict())) == values
     table = report.table()
-    for figure in (f"{report.counts.tokens:,}", f"{report.random_next_share:.1%}"):
+    for figure in (f"{report.counts.tokens:,}", f"{report.figures['label_ones_share']:.1%}"):
         assert figure in table
     with pytest.raises(DataError, match=r"data_report\.json"):
         read_report(records / "nothing")
 
 
 def test_duplicates_are_estimated_once_there_are_too_many_to_keep(monkeypatch):
-    monkeypatch.setattr("bert_lamb.data.building.report._KEPT_HASHES", 1000)
+    monkeypatch.setattr("bert_lamb.data.building.duplicates._KEPT_HASHES", 1000)
     rng = np.random.default_rng(0)
     hashes = rng.integers(0, 2**64, 50_000, np.uint64)
-    counter = DuplicateCounter()
+    counter = ExampleDuplicates()
     for part in np.array_split(np.concatenate([hashes, hashes[:20_000]]), 50):
         counter.add(part)
     assert counter.share < 0.05
@@ -268,9 +274,12 @@ def test_duplicates_are_estimated_once_there_are_too_many_to_keep(monkeypatch):
 PEAK = """
 import re, sys
 from bert_lamb.data.building.build import build_records
-from bert_lamb.data.corpus import document, open_sources
+from bert_lamb.data.building.options import BuildOptions
+from bert_lamb.data.corpus import open_sources
+from bert_lamb.data.examples import ExampleOptions
 from bert_lamb.data.tokenization import Tokenizer
-build_records(open_sources(sys.argv[1:2]), sys.argv[2], Tokenizer.load(sys.argv[3]), 128)
+options = BuildOptions(ExampleOptions(), block_chars=1 << 17, chunk_chars=1 << 16)
+build_records(open_sources(sys.argv[1:2]), sys.argv[2], Tokenizer.load(sys.argv[3]), options)
 assert "jax" not in sys.modules
 print(int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1]) / 1024)
 """

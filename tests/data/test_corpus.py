@@ -8,7 +8,7 @@ import sys
 import pytest
 import zstandard
 
-from bert_lamb.data.corpus import ReadStats, document, open_sources, python_prose
+from bert_lamb.data.corpus import ReadStats, document, files, open_sources, python_prose
 from bert_lamb.data.errors import DataError
 
 

@@ -5,12 +5,15 @@ import shutil
 
 import numpy as np
 import pytest
+from array_record.python.array_record_module import ArrayRecordReader
 
 from bert_lamb.config import MaskingConfig
 from bert_lamb.data.batches.pipeline import eval_batches, read_token_rows, train_batches
 from bert_lamb.data.building.build import build_records
+from bert_lamb.data.building.options import BuildOptions
 from bert_lamb.data.corpus import open_sources
 from bert_lamb.data.errors import DataError
+from bert_lamb.data.examples import ExampleOptions
 from bert_lamb.data.records.manifest import read_manifest
 
 COMMON = {"seq_length": 64, "max_predictions": 10, "masking": MaskingConfig(), "seed": 5}
@@ -155,7 +158,10 @@ def test_seed_decides_order_and_masks(records):
 
 def test_records_fewer_than_a_batch_repeat_with_other_masks(tmp_path, tokenizer):
     (tmp_path / "a.txt").write_text("Bace difo guka lemi.\n\nNopu rase tivo bace.\n")
-    build_records(open_sources([str(tmp_path / "a.txt")]), tmp_path / "set", tokenizer, 64)
+    build_records(
+        open_sources([str(tmp_path / "a.txt")]), tmp_path / "set", tokenizer,
+        BuildOptions(ExampleOptions(seq_length=64)),
+    )  # fmt: skip
     assert read_manifest(tmp_path / "set").num_examples == 2
     (batch,) = train(tmp_path / "set", 1)
     assert len(set(unmasked(batch))) == 2
@@ -240,13 +246,77 @@ def test_foreign_tokenizer_and_short_shards_are_refused(tmp_path, records):
     damaged = folder / shards[0].name
     data = damaged.read_bytes()
     damaged.write_bytes(data[: len(data) // 2])
-    with pytest.raises(DataError, match="a shard is damaged"):
+    with pytest.raises(DataError, match="cannot be opened"):
         train(folder, 1)
     damaged.write_bytes(data)
     core = (folder / "tokenizer.json").read_text("utf-8")
     (folder / "tokenizer.json").write_text(core.replace('"lowercase": true', '"lowercase": false'))
     with pytest.raises(DataError, match=r"tokenizer\.json: hash .* is not that of the records"):
         train(folder, 1)
+
+
+@pytest.fixture
+def damaged(tmp_path, records):
+    """A copy of the records whose second shard is cut short and whose third has a wrong byte."""
+    folder = tmp_path / "damaged"
+    shutil.copytree(records, folder)
+    paths = [folder / shard.name for shard in read_manifest(folder).shards]
+    paths[1].write_bytes(paths[1].read_bytes()[:-100])
+    data = bytearray(paths[2].read_bytes())
+    record = ArrayRecordReader(str(paths[2])).read([3])[0]
+    at = bytes(data).index(record)
+    data[at + 6] ^= 1
+    paths[2].write_bytes(data)
+    return folder
+
+
+def test_damage_is_named_and_stops(damaged):
+    cut, flipped = (read_manifest(damaged).shards[i].name for i in (1, 2))
+    with pytest.raises(DataError, match=rf"{cut}: cannot be opened .*on_damage=skip"):
+        train(damaged, 1)
+    shutil.copy(damaged / read_manifest(damaged).shards[0].name, damaged / cut)
+    with pytest.raises(DataError, match=rf"{flipped}: record 3 cannot be read"):
+        train(damaged, -(-read_manifest(damaged).num_examples // 16))
+
+
+def test_skipped_damage_leaves_empty_rows_and_is_counted(damaged, records, caplog):
+    manifest = read_manifest(damaged)
+    sizes = [shard.num_examples for shard in manifest.shards]
+    count = -(-manifest.num_examples // 16)
+    whole, holed = train(records, count), train(damaged, count, on_damage="skip")
+    empty = 0
+    for first, second in zip(whole, holed, strict=True):
+        there = second["next_sentence_weights"] > 0
+        empty += int((~there).sum())
+        for key in first:
+            assert np.array_equal(first[key][there], second[key][there]), key
+        assert not second["masked_lm_weights"][~there].any()
+    # The last batch may reach into the next epoch.
+    assert sizes[1] + 1 <= empty <= sizes[1] + 1 + 16
+    names = [manifest.shards[i].name for i in (1, 2)]
+    for name in names:
+        assert any(name in message and "skipped" in message for message in caplog.messages)
+
+
+def test_rows_of_one_segment_have_no_sentence_label(tmp_path, tokenizer, text_file):
+    options = BuildOptions(ExampleOptions("single", 64, cross_documents=True))
+    build_records(open_sources([str(text_file)]), tmp_path / "set", tokenizer, options)
+    for batch in train(tmp_path / "set", 4):
+        assert not batch["next_sentence_weights"].any()
+        assert not batch["segment_ids"].any()
+        assert (batch["masked_lm_weights"].sum(axis=1) >= 1).all()
+
+
+def test_whole_words_are_those_of_the_tokenizer(records, tokenizer):
+    masking = MaskingConfig(whole_word=True)
+    for batch in train(records, 4, masking=masking, max_predictions=30):
+        ids = batch["input_ids"].copy()
+        rows, slots = np.nonzero(batch["masked_lm_weights"])
+        ids[rows, batch["masked_lm_positions"][rows, slots]] = batch["masked_lm_ids"][rows, slots]
+        hidden = np.zeros(ids.shape, bool)
+        hidden[rows, batch["masked_lm_positions"][rows, slots]] = True
+        inner = tokenizer.continues[ids[:, 1:]] & np.isin(ids[:, :-1], tokenizer.ordinary_ids)
+        assert np.array_equal(hidden[:, 1:][inner], hidden[:, :-1][inner])
 
 
 def test_token_rows_hold_every_id_once(records, tokenizer):

@@ -1,4 +1,4 @@
-"""Google's uncased BasicTokenizer and WordpieceTokenizer, rewritten from their rules.
+"""Google's BasicTokenizer and WordpieceTokenizer, rewritten from their rules.
 
 Slow and plain, sharing nothing with bert_lamb.data.tokenization but the vocabulary file.
 """
@@ -11,11 +11,11 @@ def read_vocab(path: Path) -> dict[str, int]:
     return {line: i for i, line in enumerate(path.read_text("utf-8").split("\n")) if line}
 
 
-def ids(text: str, vocab: dict[str, int]) -> list[int]:
-    return [vocab[piece] for word in words(text) for piece in pieces(word, vocab)]
+def ids(text: str, vocab: dict[str, int], lowercase: bool = True) -> list[int]:
+    return [vocab[piece] for word in words(text, lowercase) for piece in pieces(word, vocab)]
 
 
-def words(text: str) -> list[str]:
+def words(text: str, lowercase: bool = True) -> list[str]:
     cleaned = ""
     for c in text:
         if c == "\0" or c == "\ufffd" or (is_control(c) and c not in "\t\n\r"):
@@ -25,8 +25,9 @@ def words(text: str) -> list[str]:
         cleaned += f" {c} " if is_cjk(ord(c)) else c
     found = []
     for word in cleaned.split():
-        word = unicodedata.normalize("NFD", word.lower())
-        word = "".join(c for c in word if unicodedata.category(c) != "Mn")
+        if lowercase:
+            word = unicodedata.normalize("NFD", word.lower())
+            word = "".join(c for c in word if unicodedata.category(c) != "Mn")
         spaced = "".join(f" {c} " if is_punctuation(c) else c for c in word)
         found += spaced.split()
     return found

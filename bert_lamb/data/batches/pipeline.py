@@ -14,8 +14,9 @@ from etils import epath
 
 from bert_lamb.config import MaskingConfig
 from bert_lamb.data.batches.masking import Vocabulary, mask_batch
+from bert_lamb.data.batches.source import RecordSource
 from bert_lamb.data.errors import DataError
-from bert_lamb.data.examples.pairs import Example
+from bert_lamb.data.examples import Example
 from bert_lamb.data.records.format import pack, payload, unpack
 from bert_lamb.data.records.manifest import Manifest, check_records, read_manifest, stored_dtype
 from bert_lamb.data.tokenization import Tokenizer
@@ -41,6 +42,7 @@ def train_batches(
     start: int = 0,
     process_index: int = 0,
     process_count: int = 1,
+    on_damage: str = "stop",
 ) -> Iterator[Batch]:
     """Returns the endless training batches of this process, from batch `start` on.
 
@@ -58,13 +60,16 @@ def train_batches(
         start: number of the first batch; going there costs nothing.
         process_index: this process, from 0.
         process_count: processes; each gets global_batch / process_count rows, process 0 the first.
+        on_damage: "stop" at a record that cannot be read, or "skip" it: its row is as empty as
+            those that fill up the last batch of an evaluation, and weighs nothing.
 
     Returns:
         Batches of b = global_batch / process_count rows:
         input_ids int32 [b, T], input_mask int32 [b, T], segment_ids int32 [b, T],
         masked_lm_positions int32 [b, P], masked_lm_ids int32 [b, P],
-        masked_lm_weights float32 [b, P], next_sentence_labels int32 [b] (1 for a random next),
-        next_sentence_weights float32 [b], row int32 [b] (number of the row in the global batch).
+        masked_lm_weights float32 [b, P], next_sentence_labels int32 [b] (1: second segment random,
+        or the two swapped), next_sentence_weights float32 [b] (0: empty row, or one segment only),
+        row int32 [b] (number of the row in the global batch).
 
     Raises:
         DataError: if the records are missing or damaged, or do not fit the arguments.
@@ -72,7 +77,7 @@ def train_batches(
     rows = _local_rows("global_batch", global_batch, process_index, process_count)
     if start < 0:
         raise DataError(f"start = {start}: expected 0 or more batches")
-    reader = _Reader.open(records_dir, seq_length, max_predictions, masking, seed)
+    reader = BatchReader.open(records_dir, seq_length, max_predictions, masking, seed, on_damage)
     size = reader.manifest.num_examples
     order = grain.MapDataset.range(size).seed(seed).shuffle().repeat(None)
 
@@ -94,6 +99,7 @@ def eval_batches(
     masking: MaskingConfig,
     seed: int,
     max_examples: int = 0,
+    first: int = 0,
     process_index: int = 0,
     process_count: int = 1,
 ) -> Iterator[Batch]:
@@ -109,7 +115,8 @@ def eval_batches(
         batch: rows of a batch over all processes.
         masking: shares of the masking recipe.
         seed: of the masks.
-        max_examples: take the first so many examples only; 0 takes all.
+        max_examples: take so many examples at most; 0 takes all.
+        first: example to begin with.
         process_index: this process, from 0.
         process_count: processes.
 
@@ -122,13 +129,14 @@ def eval_batches(
     rows = _local_rows("batch", batch, process_index, process_count)
     if max_examples < 0:
         raise DataError(f"max_examples = {max_examples}: expected 0 (all) or more")
-    reader = _Reader.open(records_dir, seq_length, max_predictions, masking, seed)
-    size = min(max_examples or reader.manifest.num_examples, reader.manifest.num_examples)
+    reader = BatchReader.open(records_dir, seq_length, max_predictions, masking, seed)
+    end = reader.manifest.num_examples
+    end = min(first + max_examples, end) if max_examples else end
 
     def passes() -> Iterator[Batch]:
-        for start in range(0, size, batch):
+        for start in range(first, end, batch):
             examples = start + rows
-            yield reader.batch(examples[examples < size], epoch=np.zeros_like(rows), row=rows)
+            yield reader.batch(examples[examples < end], epoch=np.zeros_like(rows), row=rows)
 
     return passes()
 
@@ -148,39 +156,23 @@ def read_token_rows(records_dir: str | Path) -> Iterator[np.ndarray]:
         DataError: if the records are missing or damaged.
     """
     manifest = read_manifest(records_dir)
-    source = _open_shards(epath.Path(records_dir), manifest)
+    source = RecordSource(records_dir, manifest)
     return (
-        payload(source.__getitems__(list(chunk)), stored_dtype(manifest))
-        for start in range(0, len(source), _ROWS_AT_ONCE)
-        for chunk in [range(start, min(start + _ROWS_AT_ONCE, len(source)))]
+        payload([r for r in source.read(numbers) if r is not None], stored_dtype(manifest))
+        for numbers in _in_chunks(len(source), _ROWS_AT_ONCE)
     )
 
 
-def _open_shards(folder: epath.Path, manifest: Manifest) -> grain.sources.ArrayRecordDataSource:
-    """Opens the examples of a record set; raises DataError if their number is not as declared."""
-    paths = [str(folder / shard.name) for shard in manifest.shards if shard.num_examples]
-    try:
-        source = grain.sources.ArrayRecordDataSource(paths)
-        size = len(source)
-    except (RuntimeError, ValueError) as error:
-        raise DataError(
-            f"records {str(folder)!r}: a shard is damaged ({error or 'cut short'}); copy the "
-            "directory again, or make it again"
-        ) from error
-    if size != manifest.num_examples:
-        raise DataError(
-            f"records {str(folder)!r}: the shards hold {size} examples, the manifest "
-            f"says {manifest.num_examples}; copy the directory again"
-        )
-    return source
+def _in_chunks(size: int, chunk: int) -> Iterator[np.ndarray]:
+    return (np.arange(start, min(start + chunk, size)) for start in range(0, size, chunk))
 
 
 @dataclass(frozen=True)
-class _Reader:
+class BatchReader:
     """Makes batches of numbered examples."""
 
     manifest: Manifest
-    source: grain.sources.ArrayRecordDataSource
+    source: RecordSource
     tokenizer: Tokenizer
     vocabulary: Vocabulary
     max_predictions: int
@@ -195,7 +187,9 @@ class _Reader:
         max_predictions: int,
         masking: MaskingConfig,
         seed: int,
-    ) -> "_Reader":
+        on_damage: str = "stop",
+    ) -> "BatchReader":
+        """Opens a record set; arguments and faults as those of `train_batches`."""
         if not 0 <= seed < 2**32:
             raise DataError(f"seed = {seed}: expected an integer in [0, 2**32)")
         manifest = read_manifest(records_dir)
@@ -212,8 +206,10 @@ class _Reader:
                 f"{folder / 'tokenizer.json'}: hash {tokenizer.hash[:12]} is not that of the "
                 f"records, {manifest.tokenizer_hash[:12]}; put the original file back"
             )
-        source = _open_shards(folder, manifest)
-        vocabulary = Vocabulary(tokenizer.vocab_size, tokenizer.mask_id, tokenizer.ordinary_ids)
+        source = RecordSource(folder, manifest, on_damage)
+        vocabulary = Vocabulary(
+            tokenizer.vocab_size, tokenizer.mask_id, tokenizer.ordinary_ids, tokenizer.continues
+        )
         return cls(manifest, source, tokenizer, vocabulary, max_predictions, masking, seed)
 
     def batch(self, examples: np.ndarray, epoch: np.ndarray, row: np.ndarray) -> Batch:
@@ -226,10 +222,10 @@ class _Reader:
         """
         empty = len(row) - len(examples)
         tokenizer = self.tokenizer
-        # The source cannot be asked for nothing, as it is where a process has empty rows only.
-        records = list(self.source.__getitems__(examples.tolist())) if len(examples) else []
-        pairs = unpack(
-            [*records, *[_EMPTY_RECORD] * empty],
+        records = [*self.source.read(examples), *[None] * empty]
+        is_there = np.array([record is not None for record in records])
+        rows = unpack(
+            [_EMPTY_RECORD if record is None else record for record in records],
             stored_dtype(self.manifest),
             self.manifest.seq_length,
             cls_id=tokenizer.cls_id,
@@ -237,7 +233,7 @@ class _Reader:
             pad_id=tokenizer.pad_id,
         )
         masked = mask_batch(
-            pairs.tokens,
+            rows.tokens,
             epoch=epoch,
             example=np.concatenate([examples, np.zeros(empty, examples.dtype)]),
             seed=self.seed,
@@ -246,16 +242,16 @@ class _Reader:
             config=self.masking,
         )
         column = np.arange(self.manifest.seq_length)
-        inside = column < pairs.lengths[:, None]
+        inside = column < rows.lengths[:, None]
         return {
             "input_ids": masked.input_ids,
             "input_mask": inside.astype(np.int32),
-            "segment_ids": (inside & (column >= pairs.lengths_a[:, None])).astype(np.int32),
+            "segment_ids": (inside & (column >= rows.lengths_a[:, None])).astype(np.int32),
             "masked_lm_positions": masked.positions,
             "masked_lm_ids": masked.ids,
             "masked_lm_weights": masked.weights,
-            "next_sentence_labels": pairs.is_random,
-            "next_sentence_weights": (np.arange(len(row)) < len(examples)).astype(np.float32),
+            "next_sentence_labels": rows.labels,
+            "next_sentence_weights": (is_there & rows.has_pair).astype(np.float32),
             "row": row.astype(np.int32),
         }
 

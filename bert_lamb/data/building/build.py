@@ -1,33 +1,37 @@
 """Builds record sets: documents in, shards, manifest and report out.
 
-The corpus is read twice: once to count and hash it and to meet its faults before any work is done,
-once to stream it in chunks through a pool of processes. Results are written in the order of the
-chunks, so the bytes depend on the arguments only, not on the number of workers.
+Three stages, each of many pieces of work that depend on nothing but their arguments: gather reads
+the sources, make turns blocks of text into packed examples, deal writes the shards. So the bytes
+depend on text and options only, not on who works on them, and an interrupted build goes on.
 """
 
-import re
-import shutil
-import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import accumulate
 from pathlib import Path
 
-from bert_lamb.data.building.census import Census
-from bert_lamb.data.building.chunks import chunks
-from bert_lamb.data.building.report import REPORT_FILE, Counts, DataReport, DuplicateCounter
-from bert_lamb.data.building.worker import Outcome, Recipe, work
+import numpy as np
+from etils import epath
+
+from bert_lamb.data.building.deal import Deal, Index
+from bert_lamb.data.building.duplicates import ExampleDuplicates
+from bert_lamb.data.building.gather import Gather, Gathered, units
+from bert_lamb.data.building.make import HELDOUT, TRAIN, Make, Part, Task
+from bert_lamb.data.building.options import BuildOptions, fingerprint
+from bert_lamb.data.building.plan import plan
+from bert_lamb.data.building.pool import Executor, InProcess
+from bert_lamb.data.building.report import REPORT_FILE, Counts, DataReport, SourceReport
+from bert_lamb.data.building.workplace import Workplace, workplace
 from bert_lamb.data.corpus import Source
 from bert_lamb.data.errors import DataError
-from bert_lamb.data.examples.pairs import check_seq_length
 from bert_lamb.data.records.format import id_dtype
 from bert_lamb.data.records.manifest import (
     FORMAT_VERSION,
-    MANIFEST_FILE,
     Manifest,
+    Shard,
     write_json,
     write_manifest,
 )
-from bert_lamb.data.records.shards import ShardWriter
 from bert_lamb.data.tokenization import Tokenizer
 
 
@@ -36,54 +40,41 @@ class Progress:
     """How far a build is.
 
     Attributes:
-        stage: "count" for the first pass, "build" for the second.
-        done: characters of text read ("count") or made into examples ("build").
-        total: characters in all; 0 while they are not known.
-        examples: examples written.
+        stage: "read", "make" or "write".
+        done: bytes of text read, characters made into examples, or bytes of examples written.
+        total: the same in all; 0 while it is not known.
     """
 
     stage: str
     done: int
     total: int
-    examples: int
 
 
 def build_records(
     sources: Sequence[Source],
     output: str | Path,
     tokenizer: Tokenizer,
-    seq_length: int,
+    options: BuildOptions,
     *,
-    seed: int = 0,
-    workers: int = 1,
-    num_shards: int = 8,
-    heldout: float = 0.0,
-    copies: int = 1,
+    executor: Executor | None = None,
     overwrite: bool = False,
     progress: Callable[[Progress], None] | None = None,
 ) -> dict[str, Manifest]:
     """Makes one record set, or one to train on and one held out.
 
-    Nothing is left behind on failure: everything is written beside `output` under a hidden name
-    that becomes `output` at the end.
+    What is done waits in a hidden folder beside `output` (inside of a remote one), which becomes
+    `output` at the end. A build that was killed or ran out of something goes on from there when it
+    is started again; one that met a fault in its text leaves nothing behind.
 
     Args:
         sources: from corpus.open_sources, which also says what happens to faulty text.
-        output: local directory to make. Without `heldout` it is a record set itself; with it, its
-            folders "train" and "heldout" are.
+        output: directory to make, local or remote. Without `options.heldout` it is a record set
+            itself; with it, its folders "train" and "heldout" are.
         tokenizer: saved with the records.
-        seq_length: tokens per row T, special tokens included.
-        seed: of all random choices.
-        workers: processes; 1 works in this one. Any number gives the same bytes. The calling
-            script needs the usual `if __name__ == "__main__"` guard when there are several.
-        num_shards: files per record set.
-        heldout: share of the documents of each source, the last ones, to hold out.
-        copies: times to go through each document with other random choices (Google's dupe factor).
-            Masks differ between the copies in any case, as they are drawn while training. Copies
-            follow one another within each chunk and are dealt over all shards; training shuffles
-            over the whole set, so their neighbourhood does not matter.
+        options: everything else that decides the bytes.
+        executor: who does the work; by default this process. See pool and beam.
         overwrite: replace `output` if it is a complete earlier build.
-        progress: called after every document counted and every chunk written.
+        progress: called now and then.
 
     Returns:
         The manifest of each record set by its directory.
@@ -92,144 +83,129 @@ def build_records(
         DataError: for an impossible argument, faulty or too little text, an existing `output`, or
             a worker that died.
     """
-    check_seq_length(seq_length)
-    for key, value in (("workers", workers), ("num_shards", num_shards), ("copies", copies)):
-        if value < 1:
-            raise DataError(f"{key} = {value}: expected at least 1")
-    if not 0 <= heldout < 1:
-        raise DataError(f"heldout = {heldout}: expected a share in [0, 1)")
-    target = _check_output(output, overwrite)
-    report_progress = progress or (lambda _: None)
-    census = Census.take(
-        sources, heldout, lambda chars: report_progress(Progress("count", chars, 0, 0))
-    )
-
-    target.parent.mkdir(parents=True, exist_ok=True)
-    stage = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
-    try:
-        stage.chmod(0o755)
-        names = ("train", "heldout") if heldout else ("",)
-        sets = [_RecordSet(stage / name, tokenizer, num_shards) for name in names]
-        units = chunks(census.documents(sources), census.donors)
-        recipe = Recipe(tokenizer, seq_length, seed, copies)
-        done = 0
-        for outcome in work(units, recipe, sets[0].directory, workers):
-            sets[outcome.heldout].write(outcome)
-            done += outcome.chars
-            written = sum(s.counts.examples for s in sets)
-            report_progress(Progress("build", done, census.chars, written))
-        manifests = [
-            s.finish(recipe, census, {"num_shards": num_shards, "heldout": heldout}) for s in sets
-        ]
-        _move(stage, target)
-    finally:
-        shutil.rmtree(stage, ignore_errors=True)
-    return {str(target / name): m for name, m in zip(names, manifests, strict=True)}
+    executor = executor or InProcess()
+    identity = fingerprint(sources, tokenizer, options)
+    with workplace(str(output), overwrite, identity) as place:
+        build = _Build(sources, tokenizer, options, place, executor, progress or (lambda _: None))
+        manifests = build.run()
+        place.finish()
+    return {str(Path(output) / name) if "://" not in str(output) else f"{output}/{name}": manifest
+            for name, manifest in manifests.items()}  # fmt: skip
 
 
-def _check_output(output: str | Path, overwrite: bool) -> Path:
-    if "://" in str(output):
-        raise DataError(
-            f"output {str(output)!r}: records are made in a local directory; build there and copy "
-            "the directory, for example with `gcloud storage cp -r`"
+@dataclass(frozen=True)
+class _Build:
+    """A build under way."""
+
+    sources: Sequence[Source]
+    tokenizer: Tokenizer
+    options: BuildOptions
+    place: Workplace
+    executor: Executor
+    progress: Callable[[Progress], None]
+
+    def run(self) -> dict[str, Manifest]:
+        """Does the stages; returns the manifest of each record set by its folder."""
+        readable = units(self.sources)
+        gather = Gather(
+            str(self.place.folder / "texts"),
+            self.options.excluded_titles,
+            self.options.block_chars,
         )
-    if not str(output):
-        raise DataError("output '': empty; name a directory to make")
-    target = Path(output)
-    if target.is_symlink() and not target.exists():
-        raise DataError(f"output {str(output)!r}: a link to nowhere; name another directory")
-    if not target.exists() or (target.is_dir() and not any(target.iterdir())):
-        return target
-    if not any((target / name / MANIFEST_FILE).exists() for name in ("", "train")):
-        raise DataError(
-            f"output {str(output)!r}: exists and is not a record set; name another directory"
+        gathered: list[Gathered] = self.executor.run(
+            gather, readable, lambda done: self.progress(Progress("read", done, 0))
         )
-    if not overwrite:
-        raise DataError(
-            f"output {str(output)!r}: holds records already; name another directory, or ask to "
-            "overwrite (--overwrite)"
+        tasks, reports = plan(self.sources, readable, gathered, self.options)
+        tokenizer = self.place.folder / "tokenizer"
+        tokenizer.mkdir(exist_ok=True)
+        self.tokenizer.save(tokenizer)
+        donors = [donor for found in gathered for donor in found.donors][:2]
+        make = Make(str(self.place.folder / "parts"), str(tokenizer), self.options, tuple(donors))
+        chars = sum(task.block.chars for task in tasks)
+        made: list[dict[str, Part]] = self.executor.run(
+            make, tasks, lambda done: self.progress(Progress("make", done, chars))
         )
-    foreign = [str(path) for path in _foreign_files(target)]
-    if foreign:
-        raise DataError(
-            f"output {str(output)!r}: holds files that no build made: {', '.join(foreign[:5])}; "
-            "move them away, or name another directory"
-        )
-    return target
+        names = (TRAIN, HELDOUT) if self.options.heldout else (TRAIN,)
+        return {
+            name if self.options.heldout else "": self._write(
+                name, tasks, [parts[name] for parts in made], reports
+            )
+            for name in names
+        }
 
-
-def _foreign_files(target: Path) -> list[Path]:
-    """Returns what would be lost if the record sets in `target` were replaced."""
-    made = re.compile(r"manifest\.json|data_report\.json|tokenizer\.json|vocab\.txt|pairs-.*")
-    inside = [path for path in target.iterdir() if path.name not in ("train", "heldout")]
-    for name in ("train", "heldout"):
-        inside += (target / name).iterdir() if (target / name).is_dir() else ()
-    return [path for path in inside if not made.fullmatch(path.name) or path.is_dir()]
-
-
-def _move(stage: Path, target: Path) -> None:
-    """Puts `stage` in the place of `target`; an earlier build goes only once this one stands."""
-    if not target.exists():
-        stage.rename(target)
-        return
-    old = Path(tempfile.mkdtemp(prefix=f".{target.name}.old.", dir=target.parent))
-    target.rename(old)
-    try:
-        stage.rename(target)
-    except OSError:
-        old.rename(target)
-        raise
-    shutil.rmtree(old, ignore_errors=True)
-
-
-class _RecordSet:
-    """A record set in the making."""
-
-    def __init__(self, directory: Path, tokenizer: Tokenizer, num_shards: int) -> None:
-        directory.mkdir(exist_ok=True)
-        tokenizer.save(directory)
-        self.directory = directory
-        self.counts = Counts()
-        self._shards = ShardWriter(directory, num_shards)
-        self._duplicates = DuplicateCounter()
-        self._max_token_id = 0
-
-    def write(self, outcome: Outcome) -> None:
-        for record in outcome.records:
-            self._shards.write(record)
-        self.counts.add(outcome.counts)
-        self._duplicates.add(outcome.hashes)
-        self._max_token_id = max(self._max_token_id, outcome.max_token_id)
-
-    def finish(self, recipe: Recipe, census: Census, options: dict[str, object]) -> Manifest:
-        """Closes the shards and writes report and manifest."""
-        shards = self._shards.close()
-        if not self.counts.examples:
+    def _write(
+        self,
+        name: str,
+        tasks: Sequence[Task],
+        parts: Sequence[Part],
+        reports: Sequence[SourceReport],
+    ) -> Manifest:
+        """Writes a record set."""
+        sizes = [part.counts.examples for part in parts]
+        if not sum(sizes):
             raise DataError("no document holds a token, so there is no example; check the sources")
-        report = DataReport(
-            sources=census.sources,
-            counts=self.counts,
-            copies=recipe.copies,
-            seq_length=recipe.seq_length,
-            duplicates=self._duplicates.duplicates,
-            duplicates_share=self._duplicates.share,
-        ).to_dict()
-        named = ("name", "documents", "bytes", "sha256")
-        manifest = Manifest(
-            format_version=FORMAT_VERSION,
-            seq_length=recipe.seq_length,
-            vocab_size=recipe.tokenizer.vocab_size,
-            max_token_id=self._max_token_id,
-            tokenizer_hash=recipe.tokenizer.hash,
-            id_dtype=id_dtype(recipe.tokenizer.vocab_size).name,
-            num_examples=self.counts.examples,
-            shards=shards,
-            num_random_next=self.counts.random_next,
-            seed=recipe.seed,
-            sources=tuple({k: getattr(s, k) for k in named} for s in census.sources),
-            options={"copies": recipe.copies, **options},
-            report=report,
+        folder = self.place.result / name if self.options.heldout else self.place.result
+        folder.mkdir(exist_ok=True)
+        num_shards = self.options.num_shards
+        firsts = accumulate(sizes, initial=0)
+        dealing = self.place.folder / "shards"
+        used = tuple(
+            (part.file, first) for part, first in zip(parts, firsts, strict=False) if part.file
         )
-        write_json(self.directory / REPORT_FILE, report)
-        write_manifest(self.directory, manifest)
+        Index(used, num_shards).save(dealing / f"{name}.json")
+        total = sum(part.bytes for part in parts)
+        shards: list[Shard] = self.executor.run(
+            Deal(str(dealing), name, str(folder)),
+            range(num_shards),
+            lambda done: self.progress(Progress("write", done, total)),
+        )
+        self.tokenizer.save(folder)
+        report = self._report(tasks, parts, reports)
+        manifest = self._manifest(parts, shards, report)
+        write_json(folder / REPORT_FILE, report.to_dict())
+        write_manifest(folder, manifest)
         return manifest
+
+    def _report(
+        self, tasks: Sequence[Task], parts: Sequence[Part], reports: Sequence[SourceReport]
+    ) -> DataReport:
+        duplicates = ExampleDuplicates()
+        by_source = [Counts() for _ in reports]
+        for task, part in zip(tasks, parts, strict=True):
+            by_source[task.source].add(part.counts)
+            if part.hashes:
+                duplicates.add(np.frombuffer(epath.Path(part.hashes).read_bytes(), "<u8"))
+        examples = self.options.examples
+        return DataReport(
+            sources=tuple(
+                replace(report, counts=counts)
+                for report, counts in zip(reports, by_source, strict=True)
+            ),
+            kind=examples.kind,
+            copies=self.options.copies,
+            seq_length=examples.seq_length,
+            duplicates=duplicates.duplicates,
+            duplicates_share=duplicates.share,
+            special_ids=self.tokenizer.special_tokens,
+        )
+
+    def _manifest(
+        self, parts: Sequence[Part], shards: Sequence[Shard], report: DataReport
+    ) -> Manifest:
+        counts = report.counts
+        named = ("name", "documents", "bytes", "sha256")
+        return Manifest(
+            format_version=FORMAT_VERSION,
+            seq_length=report.seq_length,
+            vocab_size=self.tokenizer.vocab_size,
+            max_token_id=max(part.max_token_id for part in parts),
+            tokenizer_hash=self.tokenizer.hash,
+            id_dtype=id_dtype(self.tokenizer.vocab_size).name,
+            num_examples=counts.examples,
+            shards=tuple(shards),
+            num_random_next=counts.label_ones,
+            seed=self.options.seed,
+            sources=tuple({k: getattr(s, k) for k in named} for s in report.sources),
+            options=self.options.to_dict(),
+            report=report.to_dict(),
+        )

@@ -5,15 +5,28 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    TaskProgressColumn,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
 from rich.progress import Progress as Bar
 
 from bert_lamb.data.building.build import Progress
 
+_STAGES = {"read": "reading the text", "make": "making examples", "write": "writing shards"}
+
 
 @contextmanager
 def build_progress() -> Iterator[Callable[[Progress], None]]:
-    """Gives a callback for `build_records` that draws a bar; silent where stderr is no terminal."""
+    """Gives a callback for `build_records` that draws a bar; silent where stderr is no terminal.
+
+    A bar for each stage: done of all, per second, time left. While the text is read its size is
+    not known (it may be packed), so that bar tells neither share nor time.
+    """
     if not sys.stderr.isatty():
         yield lambda _: None
         return
@@ -21,23 +34,16 @@ def build_progress() -> Iterator[Callable[[Progress], None]]:
         TextColumn("{task.description}"),
         BarColumn(),
         TaskProgressColumn(),
-        TextColumn("{task.fields[note]}"),
+        DownloadColumn(),
+        TransferSpeedColumn(),
         TimeRemainingColumn(),
         console=Console(stderr=True),
     ) as bar:
-        task = bar.add_task("reading the text", total=None, note="")
+        tasks = {}
 
         def show(progress: Progress) -> None:
-            note = f"{progress.done / 1e6:,.1f} M characters"
-            if progress.stage == "build":
-                bar.update(
-                    task,
-                    description="making examples",
-                    completed=progress.done,
-                    total=progress.total,
-                    note=f"{note}, {progress.examples:,} examples",
-                )
-            else:
-                bar.update(task, note=note)
+            if progress.stage not in tasks:
+                tasks[progress.stage] = bar.add_task(_STAGES[progress.stage], total=None)
+            bar.update(tasks[progress.stage], completed=progress.done, total=progress.total or None)
 
         yield show

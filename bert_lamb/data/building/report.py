@@ -1,35 +1,39 @@
 """The data report: what was read, written and dropped, and what looks wrong."""
 
+import hashlib
 import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from etils import epath
 
+from bert_lamb.data.building.gather import Gathered
+from bert_lamb.data.corpus import Source
 from bert_lamb.data.errors import DataError
-from bert_lamb.data.examples.pairs import PairCounts
+from bert_lamb.data.examples import PairCounts
 
 REPORT_FILE = "data_report.json"
 LENGTH_BINS = 8
-_KEPT_HASHES = 1 << 20
 
 
 @dataclass
 class Counts(PairCounts):
-    """What became of the documents; counts of several chunks add up.
+    """What became of documents; counts of several chunks add up.
 
     Attributes:
-        documents: documents read (a long one once, whatever its parts).
+        documents: documents worked on (a long one once, whatever its parts).
         documents_empty: documents, or parts of one, without any token.
         sentences: sentences with at least one token.
         tokens: tokens of all sentences.
-        unknown: [UNK] among them.
+        used: the same, counted as often as they were used (copies times weight).
+        unknown: [UNK] among `tokens`.
         removed_characters: control and format characters that the tokenizer's rules remove, which
             fuses the words beside them.
         examples: examples made.
-        random_next: examples whose second segment is from another document.
+        label_ones: examples with sentence label 1: a random second segment, or a swapped one.
         lengths: examples by row length without padding, in equal bins up to seq_length.
         row_tokens: tokens of all rows without padding, special tokens included.
     """
@@ -38,10 +42,11 @@ class Counts(PairCounts):
     documents_empty: int = 0
     sentences: int = 0
     tokens: int = 0
+    used: int = 0
     unknown: int = 0
     removed_characters: int = 0
     examples: int = 0
-    random_next: int = 0
+    label_ones: int = 0
     lengths: list[int] = field(default_factory=lambda: [0] * LENGTH_BINS)
     row_tokens: int = 0
 
@@ -57,59 +62,73 @@ class Counts(PairCounts):
             setattr(self, f.name, total)
 
 
-class DuplicateCounter:
-    """Counts examples that are exactly equal to an earlier one, in bounded memory.
-
-    It keeps the 64-bit hashes below a limit. Whenever more than 2**20 distinct ones are kept
-    (8 MiB), the limit is halved: from then on the count is an estimate from a known share of all
-    examples, the same for equal examples. Two different examples share a hash with a probability
-    of 1e-7 in a million examples.
-    """
-
-    def __init__(self) -> None:
-        self._seen = np.empty(0, np.uint64)
-        self._kept_bits = 64
-        self._repeats = 0
-
-    def add(self, hashes: np.ndarray) -> None:
-        """Counts the examples with these hashes. uint64 [n]."""
-        kept = hashes[hashes <= self._limit]
-        before = len(self._seen)
-        self._seen = np.union1d(self._seen, kept)
-        self._repeats += len(kept) - (len(self._seen) - before)
-        while len(self._seen) > _KEPT_HASHES:
-            self._kept_bits -= 1
-            self._seen = self._seen[self._seen <= self._limit]
-            self._repeats //= 2
-
-    @property
-    def _limit(self) -> np.uint64:
-        return np.uint64(2**self._kept_bits - 1)
-
-    @property
-    def share(self) -> float:
-        """Share of examples that are looked at; 1.0 while the count is exact."""
-        return 2.0 ** (self._kept_bits - 64)
-
-    @property
-    def duplicates(self) -> int:
-        """Examples equal to an earlier one, scaled up from the share looked at."""
-        return round(self._repeats / self.share)
-
-
 @dataclass(frozen=True)
 class SourceReport:
-    """What reading one source met with; see corpus.ReadStats for the fields."""
+    """What became of one source.
+
+    Attributes:
+        name: the source as the user wrote it.
+        weight: times its documents were used.
+        files: files read.
+        documents: documents read and kept for either record set.
+        excluded: documents left out for their titles.
+        duplicates: documents left out as equal to an earlier one.
+        skipped: records that are no document, by cause.
+        bytes: bytes of text read, after unpacking.
+        lines: lines read.
+        lines_skipped: lines left out for a fault.
+        bytes_dropped: bytes of faulty text that were replaced or left out.
+        faults: the first few faults in words.
+        sha256: hash of all bytes read.
+        counts: what became of those documents that belong to the reported record set.
+    """
 
     name: str
+    weight: float
     files: int
     documents: int
+    excluded: int
+    duplicates: int
+    skipped: dict[str, int]
     bytes: int
     lines: int
     lines_skipped: int
     bytes_dropped: int
     faults: tuple[str, ...]
     sha256: str
+    counts: Counts = field(default_factory=Counts)
+
+    @property
+    def unknown_share(self) -> float:
+        """Share of its tokens that is [UNK]."""
+        return self.counts.unknown / max(1, self.counts.tokens)
+
+
+_SHOWN_FAULTS = 10
+
+
+def source_report(source: Source, gathered: Sequence[Gathered], duplicates: int) -> SourceReport:
+    """Adds up what reading the units of a source found."""
+    readings = [found.reading for found in gathered]
+    total = {
+        key: sum(reading[key] for reading in readings)
+        for key in ("files", "bytes", "lines", "lines_skipped", "bytes_dropped")
+    }
+    skipped: Counter[str] = Counter()
+    for reading in readings:
+        skipped.update(reading["skipped"])
+    digest = hashlib.sha256("".join(found.sha256 for found in gathered).encode())
+    return SourceReport(
+        name=source.name,
+        weight=source.weight,
+        documents=sum(found.documents for found in gathered) - duplicates,
+        excluded=sum(found.excluded for found in gathered),
+        duplicates=duplicates,
+        skipped=dict(sorted(skipped.items())),
+        faults=tuple(fault for reading in readings for fault in reading["faults"])[:_SHOWN_FAULTS],
+        sha256=gathered[0].sha256 if len(gathered) == 1 else digest.hexdigest(),
+        **total,
+    )
 
 
 @dataclass(frozen=True)
@@ -117,79 +136,100 @@ class DataReport:
     """The report on one record set. It holds no times, so equal inputs give equal reports.
 
     Attributes:
-        sources: what was read, held-out documents included.
-        counts: what became of the documents of this record set.
+        sources: what was read, and what became of it in this record set.
+        kind: of the examples: "nsp", "sop" or "single".
         copies: times each document was gone through with other random choices.
         seq_length: tokens per row T.
         duplicates: examples exactly equal to an earlier one.
         duplicates_share: share of the examples on which `duplicates` rests; 1.0 is exact.
+        special_ids: ids of the special tokens by name.
     """
 
     sources: tuple[SourceReport, ...]
-    counts: Counts
+    kind: str
     copies: int
     seq_length: int
     duplicates: int
     duplicates_share: float
+    special_ids: dict[str, int]
 
     @property
-    def kept_share(self) -> float:
-        """Share of the documents' tokens that got into examples."""
-        return self.counts.written / max(1, self.counts.tokens * self.copies)
+    def counts(self) -> Counts:
+        """What became of the documents of all sources."""
+        total = Counts()
+        for source in self.sources:
+            total.add(source.counts)
+        return total
 
     @property
-    def random_next_share(self) -> float:
-        """Share of examples whose second segment is from another document."""
-        return self.counts.random_next / max(1, self.counts.examples)
+    def figures(self) -> dict[str, float]:
+        """Shares and means, by name.
 
-    @property
-    def mean_sentences(self) -> float:
-        """Sentences per document."""
-        filled = max(1, self.counts.documents - self.counts.documents_empty)
-        return self.counts.sentences / filled
-
-    @property
-    def padding_share(self) -> float:
-        """Share of all positions that is padding."""
-        return 1 - self.counts.row_tokens / max(1, self.counts.examples * self.seq_length)
-
-    @property
-    def unknown_share(self) -> float:
-        """Share of the tokens that is [UNK]."""
-        return self.counts.unknown / max(1, self.counts.tokens)
+        kept_share: of the tokens used, those in examples; label_ones_share: examples with sentence
+        label 1; mean_sentences: per document; mean_row_tokens: without padding; padding_share: of
+        all positions; unknown_share: of the tokens, [UNK].
+        """
+        c = self.counts
+        positions = c.examples * self.seq_length
+        return {
+            "kept_share": round(c.written / max(1, c.used), 6),
+            "label_ones_share": round(c.label_ones / max(1, c.examples), 6),
+            "mean_sentences": round(c.sentences / max(1, c.documents - c.documents_empty), 3),
+            "mean_row_tokens": round(c.row_tokens / max(1, c.examples), 3),
+            "padding_share": round(1 - c.row_tokens / max(1, positions), 6),
+            "unknown_share": round(c.unknown / max(1, c.tokens), 6),
+        }
 
     @property
     def warnings(self) -> list[str]:
         """What looks wrong, each with its figure and what to do."""
+        c, f = self.counts, self.figures
         dropped = sum(source.bytes_dropped for source in self.sources)
+        read = sum(source.documents + source.duplicates for source in self.sources)
+        equal = sum(source.duplicates for source in self.sources)
+        label = {"nsp": "random-next", "sop": "swapped"}.get(self.kind)
         checks = [
             (
-                self.mean_sentences < 1.5,
-                f"{self.mean_sentences:.2f} sentences per document: nearly every second segment "
+                self.kind == "nsp" and f["mean_sentences"] < 1.5,
+                f"{f['mean_sentences']:.2f} sentences per document: nearly every second segment "
                 "is random; check that blank lines divide documents, not sentences",
             ),
             (
-                not 0.4 <= self.random_next_share <= 0.6,
-                f"{self.random_next_share:.1%} of the pairs are random-next, expected 40-60 %: "
-                "the next-sentence loss is nearly decided by the label's frequency",
+                label is not None and not 0.4 <= f["label_ones_share"] <= 0.6,
+                f"{f['label_ones_share']:.1%} of the pairs are {label}, expected 40-60 %: "
+                "the sentence loss is nearly decided by the label's frequency",
             ),
             (
-                self.kept_share < 0.85,
-                f"{self.kept_share:.1%} of the tokens were kept: sentences are long for rows of "
+                f["kept_share"] < 0.85,
+                f"{f['kept_share']:.1%} of the tokens were kept: sentences are long for rows of "
                 f"{self.seq_length}; take longer rows or shorter sentences",
             ),
             (
-                self.unknown_share > 0.01,
-                f"{self.unknown_share:.2%} of the tokens are [UNK]: the vocabulary does not fit "
-                "the text",
+                f["padding_share"] > 0.3,
+                f"{f['padding_share']:.1%} of all positions is padding: documents are short for "
+                f"rows of {self.seq_length}; take shorter rows, or single segments that cross "
+                "documents",
+            ),
+            *(
+                (
+                    source.unknown_share > 0.01,
+                    f"{source.name}: {source.unknown_share:.2%} of the tokens are [UNK]: the "
+                    "vocabulary does not fit the text",
+                )
+                for source in self.sources
             ),
             (
-                self.counts.removed_characters > 1e-5 * self.counts.tokens,
-                f"{self.counts.removed_characters} control characters removed: words beside them "
+                c.removed_characters > 1e-5 * c.tokens,
+                f"{c.removed_characters} control characters removed: words beside them "
                 "may be fused; clean the text",
             ),
             (
-                self.duplicates > 0.01 * self.counts.examples,
+                equal > 0.01 * read,
+                f"{equal} of {read} documents are equal to an earlier one and were left out; check "
+                "that no file was given twice",
+            ),
+            (
+                self.duplicates > 0.01 * c.examples,
                 f"{self.duplicates} duplicate examples: the text repeats itself, or is too small "
                 "for so many copies",
             ),
@@ -199,50 +239,59 @@ class DataReport:
 
     def to_dict(self) -> dict[str, Any]:
         """Returns all figures as plain values for JSON."""
-        return {
-            **asdict(self),
-            "kept_share": round(self.kept_share, 6),
-            "random_next_share": round(self.random_next_share, 6),
-            "mean_sentences": round(self.mean_sentences, 3),
-            "mean_row_tokens": round(self.counts.row_tokens / max(1, self.counts.examples), 3),
-            "padding_share": round(self.padding_share, 6),
-            "unknown_share": round(self.unknown_share, 6),
-            "warnings": self.warnings,
-        }
+        totals = {"counts": asdict(self.counts), **self.figures, "warnings": self.warnings}
+        return {**asdict(self), **totals}
 
     def table(self) -> str:
         """Returns the report as text of two columns, warnings last."""
-        c = self.counts
-        rows: list[tuple[str, str]] = []
-        for s in self.sources:
-            faults = f", {s.lines_skipped} lines skipped, {s.bytes_dropped} bytes dropped"
-            read = f"{s.documents:,} documents, {s.bytes / 1e6:,.1f} MB"
-            rows.append((s.name, read + faults * bool(s.lines_skipped or s.bytes_dropped)))
-            rows += [("", fault) for fault in s.faults]
+        c, f = self.counts, self.figures
+        rows = [row for source in self.sources for row in _source_rows(source)]
         exact = "" if self.duplicates_share == 1 else f" (from {self.duplicates_share:.2%} of all)"
-        peak = max(1, *c.lengths)
         rows += [
             ("documents", f"{c.documents:,} ({c.documents_empty:,} without a token)"),
-            ("sentences", f"{c.sentences:,} ({self.mean_sentences:.1f} per document)"),
-            ("tokens read", f"{c.tokens:,} x {self.copies} copies"),
-            ("tokens written", f"{c.written:,} ({self.kept_share:.2%})"),
+            ("sentences", f"{c.sentences:,} ({f['mean_sentences']:.1f} per document)"),
+            ("tokens read", f"{c.tokens:,}, used {c.used:,} times in all"),
+            ("tokens written", f"{c.written:,} ({f['kept_share']:.2%})"),
             ("tokens truncated", f"{c.truncated:,}"),
             ("random second segments", f"{c.borrowed:,} tokens on top"),
             ("sentences split", f"{c.split_sentences:,} longer than a row"),
-            ("examples", f"{c.examples:,}"),
-            ("random next", f"{self.random_next_share:.1%}"),
-            ("duplicates", f"{self.duplicates:,}{exact}"),
-            ("[UNK]", f"{self.unknown_share:.3%} of the tokens"),
+            ("examples", f"{c.examples:,} ({self.kind})"),
+            ("sentence label 1", f"{f['label_ones_share']:.1%}"),
+            ("duplicate examples", f"{self.duplicates:,}{exact}"),
+            ("[UNK]", f"{f['unknown_share']:.3%} of the tokens"),
             ("removed characters", f"{c.removed_characters:,}"),
-            ("tokens per row", f"{c.row_tokens / max(1, c.examples):.1f} of {self.seq_length}"),
-            ("padding", f"{self.padding_share:.1%}"),
+            ("tokens per row", f"{f['mean_row_tokens']:.1f} of {self.seq_length}"),
+            ("padding", f"{f['padding_share']:.1%}"),
+            ("special ids", "  ".join(f"{t} {id}" for t, id in self.special_ids.items())),
         ]
+        peak = max(1, *c.lengths)
         for i, count in enumerate(c.lengths):
             low, high = (j * self.seq_length // LENGTH_BINS for j in (i, i + 1))
             rows.append((f"  rows of {low + 1}-{high}", f"{count:,} {'#' * (30 * count // peak)}"))
         width = max(len(name) for name, _ in rows)
         lines = [f"{name:<{width}}  {value}" for name, value in rows]
         return "\n".join([*lines, *(f"WARNING: {text}" for text in self.warnings)]) + "\n"
+
+
+def _source_rows(source: SourceReport) -> list[tuple[str, str]]:
+    """Returns the table's rows on one source."""
+    left_out = {
+        **source.skipped,
+        "excluded by title": source.excluded,
+        "duplicates": source.duplicates,
+        "lines skipped": source.lines_skipped,
+        "bytes dropped": source.bytes_dropped,
+    }
+    read = f"{source.documents:,} documents, {source.bytes / 1e6:,.1f} MB"
+    weight = f", weight {source.weight:g}" * (source.weight != 1)
+    c = source.counts
+    rows = [
+        (source.name, read + weight),
+        ("", f"{c.sentences:,} sentences, {c.tokens:,} tokens, {source.unknown_share:.3%} [UNK]"),
+    ]
+    if any(left_out.values()):
+        rows.append(("", "left out: " + ", ".join(f"{n:,} {k}" for k, n in left_out.items() if n)))
+    return rows + [("", fault) for fault in source.faults]
 
 
 def read_report(directory: str | Path) -> DataReport:
@@ -255,11 +304,15 @@ def read_report(directory: str | Path) -> DataReport:
     try:
         values = json.loads(file.read_bytes())
         kept = {f.name: values[f.name] for f in fields(DataReport)}
-        kept["sources"] = tuple(SourceReport(**source) for source in kept["sources"])
-        kept["counts"] = Counts(**kept["counts"])
+        kept["sources"] = tuple(map(_read_source, kept["sources"]))
         return DataReport(**kept)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise DataError(f"{file}: not a data report ({error!r}); name a record set") from error
+
+
+def _read_source(values: Mapping[str, Any]) -> SourceReport:
+    counts = Counts(**values["counts"])
+    return SourceReport(**{**values, "counts": counts, "faults": tuple(values["faults"])})
 
 
 def read_table(directory: str | Path) -> str:

@@ -1,9 +1,9 @@
 """Documents, the sources they come from, and what reading met with."""
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from bert_lamb.data.errors import DataError
 
@@ -29,18 +29,43 @@ class Document:
     part: int = 0
 
 
+class _Digest(Protocol):
+    """What is used of a hash object of hashlib."""
+
+    def update(self, data: bytes, /) -> None: ...
+
+    def hexdigest(self) -> str: ...
+
+
+@dataclass(frozen=True)
+class _FinishedDigest:
+    """The result of a hash that came from another process; nothing can be added to it."""
+
+    hex: str
+
+    def update(self, data: bytes, /) -> None:
+        raise TypeError("these statistics came through pickle; read into new ones and add them")
+
+    def hexdigest(self) -> str:
+        return self.hex
+
+
 @dataclass
 class ReadStats:
     """What reading a source met with; filled while it is read.
 
+    It goes to other processes by pickle. What arrives there keeps the hash's value and can be
+    added to other statistics, but no more can be read into it.
+
     Attributes:
-        files: files read to their end.
-        bytes: bytes of text read, after unpacking.
-        lines: lines read.
-        lines_skipped: lines left out for a fault (on_error "skip").
+        files: files or shards read to their end.
+        bytes: bytes read, after unpacking. Of tables (Parquet, Arrow, TFDS) only the texts count.
+        lines: lines read; of tables, rows.
+        lines_skipped: lines or rows left out for a fault (on_error "skip").
         bytes_dropped: bytes of faulty text that were replaced or left out.
+        skipped: documents left out for other causes than a fault, by cause: "redirect", "no text".
         faults: the first few faults in words: file, line, byte offset.
-        sha256: hash of all bytes read, in order.
+        sha256: hash of all bytes read, in order. Of tables: of the rows' ids, titles and texts.
     """
 
     files: int = 0
@@ -48,13 +73,33 @@ class ReadStats:
     lines: int = 0
     lines_skipped: int = 0
     bytes_dropped: int = 0
+    skipped: dict[str, int] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
-    sha256: "hashlib._Hash" = field(default_factory=hashlib.sha256)
+    sha256: _Digest = field(default_factory=hashlib.sha256)
 
     def fault(self, message: str) -> None:
         """Keeps `message` if it is among the first few."""
         if len(self.faults) < _SHOWN_FAULTS:
             self.faults.append(message)
+
+    def skip(self, cause: str) -> None:
+        """Counts a document that was left out for `cause`."""
+        self.skipped[cause] = self.skipped.get(cause, 0) + 1
+
+    def add(self, other: "ReadStats") -> None:
+        """Adds the counts and faults of `other`. The hashes of several splits do not add up."""
+        self.files += other.files
+        self.bytes += other.bytes
+        self.lines += other.lines
+        self.lines_skipped += other.lines_skipped
+        self.bytes_dropped += other.bytes_dropped
+        for cause, count in other.skipped.items():
+            self.skipped[cause] = self.skipped.get(cause, 0) + count
+        for message in other.faults:
+            self.fault(message)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "sha256": _FinishedDigest(self.sha256.hexdigest())}
 
 
 class Split(Protocol):
@@ -110,8 +155,11 @@ def read_texts(sources: Sequence[Source], stats: ReadStats) -> Iterator[str]:
             raise DataError(f"source {source.name!r}: no text in it; check the files")
 
 
-def split_parts(id: str, title: str, lines: Iterator[str] | list[str]) -> Iterator[Document]:
-    """Yields the text of `lines` in parts of about PART_CHARS, cut at line ends or else spaces."""
+def split_parts(id: str, title: str, lines: Iterable[str]) -> Iterator[Document]:
+    """Yields the text of `lines` in parts of about PART_CHARS, cut at line ends or else spaces.
+
+    Blank lines go, and white space at both ends of a line; other characters stay as they are.
+    """
     part, size = 0, 0
     pending: list[str] = []
     for line in _short_lines(lines):
@@ -124,7 +172,15 @@ def split_parts(id: str, title: str, lines: Iterator[str] | list[str]) -> Iterat
         yield Document(id, title, "\n".join(pending), part)
 
 
-def _short_lines(lines: Iterator[str] | list[str]) -> Iterator[str]:
+def whole_or_parts(id: str, title: str, text: str) -> Iterable[Document]:
+    """Returns the documents `split_parts` makes of a text at hand; faster for short ones."""
+    if len(text) > PART_CHARS:
+        return split_parts(id, title, [text])
+    lines = [line for line in map(str.strip, text.split("\n")) if line]
+    return (Document(id, title, "\n".join(lines)),) if lines else ()
+
+
+def _short_lines(lines: Iterable[str]) -> Iterator[str]:
     """Yields the non-blank lines inside `lines`, each at most PART_CHARS long."""
     for block in lines:
         for line in block.split("\n"):

@@ -1,191 +1,198 @@
-"""Text and JSON-lines files, plain or packed."""
+"""Text files, plain or packed: the reading of lines, documents divided by blank lines, whole files.
+
+A line ends at a line feed; a carriage return before it belongs to the line end. All other
+characters are left to the tokenizer, as in Google's script: a lone carriage return and U+2028 are
+white space to it, and the control characters U+0085, vertical tab, form feed and NUL vanish. White
+space of any kind at the two ends of a line goes, so a line of nothing else is blank.
+"""
 
 import codecs
-import json
-import lzma
+import io
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
-from typing import BinaryIO, Literal
+from itertools import chain
+from pathlib import PurePath
+from typing import BinaryIO
 
-import zstandard
-from etils import epath
-
+from bert_lamb.data.corpus import document
 from bert_lamb.data.corpus.document import Document, ReadStats, split_parts
-from bert_lamb.data.corpus.packed import PACKINGS, open_unpacked
+from bert_lamb.data.corpus.packed import open_unpacked, plain_name
+from bert_lamb.data.corpus.policy import OnError, mend_utf8
+from bert_lamb.data.corpus.remote import is_remote, remote_size
 from bert_lamb.data.errors import DataError
 
-OnError = Literal["error", "replace", "skip"]
-
-_PIECE_BYTES = 1 << 20  # a text line is read in pieces of at most this many bytes
+_PIECE_BYTES = 1 << 20  # files are read in blocks of this size; a longer line of text is divided
+_LINE_BYTES = 1 << 28  # a line that must stay whole is refused above this
 
 
 @dataclass(frozen=True)
 class FileSplit:
-    """A text or JSON-lines file.
+    """A file of any kind; each kind says how documents come out of it.
 
     Attributes:
         name: its path, local or remote.
-        on_error: what to do with bytes that are not UTF-8 and with lines that are not JSON
-            records: stop ("error"), put U+FFFD in their place ("replace", bytes only), or leave
-            out the line ("skip").
-        text_field: key of the text in JSON records.
+        on_error: what to do with faults; see policy.OnError.
     """
 
     name: str
     on_error: OnError = "error"
-    text_field: str = "text"
+
+    @property
+    def size(self) -> int:
+        """Bytes of the file as it is stored."""
+        return remote_size(self.name) if is_remote(self.name) else os.stat(self.name).st_size
 
     def read(self, stats: ReadStats) -> Iterator[Document]:
         """Yields the documents of the file.
 
         Raises:
-            DataError: if a file cannot be read or unpacked, or holds a fault and `on_error` is
-                "error"; names the file, the line and the byte offset in the unpacked text.
+            DataError: if a file cannot be read or unpacked, or holds a fault that `on_error` does
+                not pass; names the file, the line and the byte offset in the unpacked text.
         """
-        file = self.name
-        try:
-            with open_unpacked(file) as stream:
-                lines = self._lines(file, stream, stats)
-                yield from (self._json if _is_json(file) else _paragraphs)(file, lines, stats)
-        except (OSError, EOFError, lzma.LZMAError, zstandard.ZstdError) as error:
-            raise DataError(
-                f"{file}: cannot be read ({error}); check the file and its ending"
-            ) from error
+        with open_unpacked(self.name) as stream:
+            yield from self._documents(stream, stats)
         stats.files += 1
 
-    @property
-    def size(self) -> int:
-        """Bytes of the file as it is stored."""
-        return (epath.Path(self.name) if "://" in self.name else Path(self.name)).stat().st_size
+    def _documents(self, stream: BinaryIO, stats: ReadStats) -> Iterator[Document]:
+        raise NotImplementedError
 
     def _lines(
-        self, file: str, stream: BinaryIO, stats: ReadStats
+        self, stream: BinaryIO, stats: ReadStats, *, divide: bool
     ) -> Iterator[tuple[int, str | None]]:
-        """Yields (line number from 1, text without line end); None for a line left out."""
-        offset, last = 0, 0
-        limit = -1 if _is_json(file) else _PIECE_BYTES
-        for number, data in _split_lines(stream, limit):
+        """Yields (line number from 1, text); None for a line left out.
+
+        With `divide` a line over _PIECE_BYTES comes in pieces, all with its number; without, it
+        comes whole, and one over _LINE_BYTES is a DataError.
+        """
+        blocks = self._blocks(stream, stats, divide)
+        return chain.from_iterable(enumerate(lines, first) for first, lines in blocks)
+
+    def _blocks(
+        self, stream: BinaryIO, stats: ReadStats, divide: bool
+    ) -> Iterator[tuple[int, list[str | None]]]:
+        """Yields (number of the first line, lines) of blocks of the file.
+
+        A block is hashed and decoded at once, since line by line takes several times as long.
+        """
+        number, offset, data = 1, 0, b""
+        for data in _whole_lines(stream, divide, self.name):
             stats.sha256.update(data)
             stats.bytes += len(data)
-            stats.lines += number != last
-            last = number
             body = data.removeprefix(codecs.BOM_UTF8) if offset == 0 else data
             start = offset + len(data) - len(body)
+            ends = data.count(b"\n")
+            stats.lines += ends
+            lines: list[str | None]
+            try:
+                lines = list(body.decode("utf-8").split("\n"))
+                if body.endswith(b"\n"):
+                    lines.pop()
+            except UnicodeDecodeError:
+                lines = self._mended(body, number, start, stats)
+            yield number, lines
+            number += ends
             offset += len(data)
+        stats.lines += bool(data) and not data.endswith(b"\n")
+
+    def _mended(self, body: bytes, number: int, start: int, stats: ReadStats) -> list[str | None]:
+        """Returns the lines of a block that holds a fault."""
+        lines: list[str | None] = []
+        for line in io.BytesIO(body):
             try:
-                text: str | None = body.decode("utf-8")
+                lines.append(line.decode("utf-8"))
             except UnicodeDecodeError as error:
-                text = self._mend(body, error, f"{file}, line {number}", start, stats)
-            yield number, None if text is None else text.rstrip("\r\n")
+                place = f"{self.name}, line {number}"
+                lines.append(mend_utf8(line, error, place, start, self.on_error, stats))
+            number += 1
+            start += len(line)
+        return lines
 
-    def _mend(
-        self, body: bytes, error: UnicodeDecodeError, place: str, start: int, stats: ReadStats
-    ) -> str | None:
-        bad = body[error.start : error.end].hex(" ")
-        message = f"{place}, byte {start + error.start}: {bad} is not UTF-8 ({error.reason})"
-        stats.fault(message)
-        if self.on_error == "error":
-            raise DataError(f"{message}; convert the file, or set on_error to replace or skip")
-        if self.on_error == "skip":
-            stats.lines_skipped += 1
-            stats.bytes_dropped += len(body)
-            return None
-        stats.bytes_dropped += len(body) - len(body.decode("utf-8", "ignore").encode())
-        return body.decode("utf-8", "replace")
 
-    def _json(
-        self, file: str, lines: Iterator[tuple[int, str | None]], stats: ReadStats
-    ) -> Iterator[Document]:
+@dataclass(frozen=True)
+class TextSplit(FileSplit):
+    """A text file whose documents are divided by blank lines."""
+
+    def _documents(self, stream: BinaryIO, stats: ReadStats) -> Iterator[Document]:
+        lines = self._lines(stream, stats, divide=True)
+        pending: list[str] = []
+        size, first = 0, 0
         for number, line in lines:
-            if line is None or not line.strip():
+            if line is None:
                 continue
-            problem = ""
-            try:
-                record = json.loads(line)
-            except (ValueError, RecursionError) as error:
-                problem = f"not a JSON record ({error})"
-            else:
-                if not isinstance(record, dict):
-                    problem = f"expected a JSON object, got {type(record).__name__}"
-                elif not isinstance(record.get(self.text_field), str):
-                    found = f"{self.text_field!r} holds {record.get(self.text_field)!r:.40}"
-                    keys = ", ".join(map(repr, record)) or "no keys"
-                    absent = f"no key {self.text_field!r} (the record has {keys})"
-                    problem = found if self.text_field in record else absent
-                    problem += "; expected a string"
-                elif not _encodable(record[self.text_field]):
-                    problem = "the text holds half of a surrogate pair (a lone \\ud800-\\udfff)"
-                    if self.on_error == "replace":
-                        stats.fault(f"{file}, line {number}: {problem}")
-                        record[self.text_field] = _without_surrogates(record[self.text_field])
-                        problem = ""
-            if problem:
-                message = f"{file}, line {number}: {problem}"
-                stats.fault(message)
-                if self.on_error != "skip":
-                    raise DataError(f"{message}; mend the line, or skip it (--on-error=skip)")
-                stats.lines_skipped += 1
-                stats.bytes_dropped += len(line.encode())
-                continue
-            id, title = record.get("id", f"{file}:{number}"), record.get("title", "")
-            yield from split_parts(str(id), str(title), [record[self.text_field]])
+            line = line.strip()
+            if line:
+                first = first if pending else number
+                pending.append(line)
+                size += len(line) + 1
+                if size > document.PART_CHARS:
+                    rest = chain(pending, _until_blank(lines))
+                    yield from split_parts(f"{self.name}:{first}", "", rest)
+                    pending, size = [], 0
+            elif pending:
+                yield Document(f"{self.name}:{first}", "", "\n".join(pending))
+                pending, size = [], 0
+        if pending:
+            yield Document(f"{self.name}:{first}", "", "\n".join(pending))
 
 
-def _encodable(text: str) -> bool:
-    """Says whether `text` has a UTF-8 form; JSON escapes can spell some that have not."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+@dataclass(frozen=True)
+class WholeSplit(FileSplit):
+    """A text file that is one document; its title is the file's name without endings."""
+
+    def _documents(self, stream: BinaryIO, stats: ReadStats) -> Iterator[Document]:
+        lines = self._lines(stream, stats, divide=True)
+        texts = (line for _, line in lines if line is not None)
+        empty = True
+        for part in split_parts(self.name, PurePath(plain_name(self.name)).stem, texts):
+            empty = False
+            yield part
+        if empty:
+            stats.skip("no text")
 
 
-def _without_surrogates(text: str) -> str:
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+def _until_blank(lines: Iterator[tuple[int, str | None]]) -> Iterator[str]:
+    for _, line in lines:
+        if line is not None:
+            if not line.strip():
+                return
+            yield line
 
 
-def _is_json(file: str) -> bool:
-    suffixes = [s.lower() for s in Path(file).suffixes]
-    if suffixes and suffixes[-1] in PACKINGS:
-        suffixes.pop()
-    return bool(suffixes) and suffixes[-1] in (".jsonl", ".json")
-
-
-def _split_lines(stream: BinaryIO, limit: int) -> Iterator[tuple[int, bytes]]:
-    """Yields (line number, bytes); a line over `limit` bytes comes in pieces cut after a space."""
-    number, rest = 1, b""
-    while data := stream.readline(limit):
-        data, rest = rest + data, b""
-        if not data.endswith(b"\n") and len(data) >= limit > 0:
-            cut = data.rfind(b" ") + 1
-            if not cut:  # no space in a megabyte: cut where no UTF-8 character is torn
-                cut = len(data)
-                while cut > len(data) - 4 and data[cut - 1] & 0xC0 == 0x80:
-                    cut -= 1
-                cut -= 1
-            data, rest = data[:cut], data[cut:]
-        yield number, data
-        number += data.endswith(b"\n")
-    if rest:
-        yield number, rest
-
-
-def _paragraphs(
-    file: str, lines: Iterator[tuple[int, str | None]], stats: ReadStats
-) -> Iterator[Document]:
-    """Divides the lines of a text file into documents at its blank lines."""
-    lines = iter(lines)
-    for number, line in lines:
-        if line is None or not line.strip():
+def _whole_lines(stream: BinaryIO, divide: bool, file: str) -> Iterator[bytes]:
+    """Yields blocks of whole lines, or with `divide` pieces of lines too long for a block."""
+    pending: list[bytes] = []
+    size, number = 0, 1
+    while data := stream.read(_PIECE_BYTES):
+        cut = data.rfind(b"\n") + 1
+        pending.append(data[:cut] if cut else data)
+        size += len(data)
+        if not cut and not divide:
+            if size > _LINE_BYTES:
+                raise DataError(
+                    f"{file}, line {number}: longer than {_LINE_BYTES} bytes; expected one record "
+                    "a line; divide the file into lines"
+                )
             continue
+        block = b"".join(pending)
+        rest = data[cut:] if cut else b""
+        if not cut:
+            if size < _PIECE_BYTES:
+                continue
+            cut = _cut_after_word(block)
+            block, rest = block[:cut], block[cut:]
+        yield block
+        number += block.count(b"\n")
+        pending, size = [rest] if rest else [], len(rest)
+    if pending:
+        yield b"".join(pending)
 
-        def body(first: str = line) -> Iterator[str]:
-            yield first
-            for _, line in lines:
-                if line is not None and not line.strip():
-                    return
-                if line is not None:
-                    yield line
 
-        yield from split_parts(f"{file}:{number}", "", body())
+def _cut_after_word(block: bytes) -> int:
+    """Returns where to cut a line: after its last space, or else before its last character."""
+    cut = block.rfind(b" ") + 1
+    if not cut:  # no space in a megabyte: cut where no UTF-8 character is torn
+        cut = len(block) - 1
+        while cut > max(1, len(block) - 4) and block[cut] & 0xC0 == 0x80:
+            cut -= 1
+    return cut

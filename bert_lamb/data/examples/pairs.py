@@ -1,206 +1,221 @@
-"""Sentence pairs for next-sentence prediction, from documents of sentences of ids.
+"""Sentence pairs, from documents of sentences of ids.
 
-The procedure is that of Google's create_pretraining_data, with three differences: a pair labelled
-random always takes its second half from another document; a sentence longer than a row is split
-rather than cut off; and every token is accounted for.
+The procedure is that of Google's create_pretraining_data (and, for sentence order, of ALBERT's),
+with four differences: a random second segment always comes from another document; a sentence longer
+than a row is split rather than cut off; sentence order never needs another document; and every
+token is accounted for.
 
 References:
     Devlin et al., "BERT" (arXiv 1810.04805), section 3.1, task 2, and appendix A.2.
+    Lan et al., "ALBERT" (arXiv 1909.11942), section 3.1, inter-sentence coherence loss.
 """
 
 import random
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from itertools import pairwise
+from bisect import bisect_left
+from collections.abc import Iterator
+from itertools import islice
+
+import numpy as np
 
 from bert_lamb.data.errors import DataError
+from bert_lamb.data.examples.documents import Documents, Layout
+from bert_lamb.data.examples.example import Examples, PairCounts
 
-Sentences = list[list[int]]
-
-# A pair of rows carries [CLS] a [SEP] b [SEP].
-SPECIALS_PER_ROW = 3
-MIN_SEQ_LENGTH = 8
-SHORT_SEQ_PROB = 0.1
+# A pair's row carries [CLS] a [SEP] b [SEP].
+SPECIALS_PER_PAIR = 3
 RANDOM_NEXT_PROB = 0.5
+SWAP_PROB = 0.5
+
+# Begin and end of the first segment, begin and end of the second, label.
+_Pair = tuple[int, int, int, int, bool]
 
 
-@dataclass(frozen=True)
-class Example:
-    """An unmasked sentence pair.
+def next_sentence_pairs(
+    documents: Documents,
+    seq_length: int,
+    short_seq_prob: float,
+    rng: random.Random,
+    counts: PairCounts,
+) -> Examples:
+    """Makes pairs whose second segment follows the first, or comes from another document.
 
-    Attributes:
-        ids_a: ids of the first segment, at least one, without special tokens.
-        ids_b: ids of the second segment, at least one.
-        is_random: the second segment comes from another document.
-    """
-
-    ids_a: list[int]
-    ids_b: list[int]
-    is_random: bool
-
-
-@dataclass
-class PairCounts:
-    """What became of the tokens of the documents.
-
-    Each token of a document is written or truncated, once. Second segments of random pairs are
-    borrowed: those tokens come on top.
-
-    Attributes:
-        written: tokens of the documents in examples.
-        truncated: tokens of the documents cut off where a pair was too long.
-        borrowed: tokens of random second segments in examples.
-        borrowed_truncated: tokens cut off random second segments.
-        split_sentences: sentences split because they were longer than a row.
-    """
-
-    written: int = 0
-    truncated: int = 0
-    borrowed: int = 0
-    borrowed_truncated: int = 0
-    split_sentences: int = 0
-
-
-@dataclass(frozen=True)
-class PairMaker:
-    """Makes the pairs of a group of documents.
-
-    Attributes:
+    Args:
+        documents: the text.
         seq_length: tokens per row T, special tokens included.
+        short_seq_prob: share of the documents that are cut into shorter pairs, since fine-tuning
+            will meet short rows too.
         rng: source of all choices.
-        counts: filled while pairs are made.
+        counts: added to.
+
+    Returns:
+        Examples in the order of the text. Label 1: the second segment is from another document.
 
     Raises:
-        DataError: if `seq_length` is below 8.
+        DataError: if there is no other document to draw a random second segment from.
     """
-
-    seq_length: int
-    rng: random.Random
-    counts: PairCounts = field(default_factory=PairCounts)
-
-    def __post_init__(self) -> None:
-        check_seq_length(self.seq_length)
-
-    def pairs(
-        self,
-        documents: Sequence[Sentences],
-        keys: Sequence[int],
-        donors: Sequence[Sentences] = (),
-    ) -> Iterator[Example]:
-        """Yields the pairs of `documents`, in order.
-
-        Args:
-            documents: sentences of ids; documents and sentences are not empty.
-            keys: for each document, what it is a part of; a random second segment never comes
-                from a document with an equal key.
-            donors: further documents, of other keys, from which random second segments may come.
-
-        Raises:
-            DataError: if there is no other document to draw a random second segment from.
-        """
-        others = len(set(keys)) + len(donors)
-        if others < 2:
-            raise DataError(
-                f"{others} document with text: next-sentence prediction needs at least 2; divide "
-                "the text into documents by blank lines, or add sources"
-            )
-        documents = [self._fit(document) for document in documents]
-        pool = documents + [self._fit(document) for document in donors]
-        pool_keys: list[int | None] = [*keys, *(None for _ in donors)]
-        for document, key in zip(documents, keys, strict=True):
-            yield from self._document(document, key, pool, pool_keys)
-
-    def _fit(self, document: Sentences) -> Sentences:
-        """Splits sentences longer than a row into quarters of a row.
-
-        Quarters, since the whole row would leave nothing of the document for the second segment;
-        four of them in a row add up to its length exactly (give or take a token).
-        """
-        room = self.seq_length - SPECIALS_PER_ROW
-        fitted: Sentences = []
-        for sentence in document:
-            if len(sentence) <= room:
-                fitted.append(sentence)
-                continue
-            self.counts.split_sentences += 1
-            quarters = 4 * len(sentence) // room + 1
-            ends = [min(i * room // 4, len(sentence)) for i in range(quarters + 2)]
-            fitted += [sentence[i:j] for i, j in pairwise(ends) if i < j]
-        return fitted
-
-    def _document(
-        self,
-        document: Sentences,
-        key: int,
-        pool: Sequence[Sentences],
-        pool_keys: Sequence[int | None],
-    ) -> Iterator[Example]:
-        rng, room = self.rng, self.seq_length - SPECIALS_PER_ROW
-        # Some documents are cut into shorter pairs, since fine-tuning will meet short rows too.
-        target = rng.randint(2, room) if rng.random() < SHORT_SEQ_PROB else room
-        i = 0
-        while i < len(document):
-            start, length = i, 0
-            while i < len(document) and length < target:
-                length += len(document[i])
-                i += 1
-            a_end = start + 1 if i - start == 1 else rng.randint(start + 1, i - 1)
-            ids_a = [id for sentence in document[start:a_end] for id in sentence]
-            is_random = i - start == 1 or rng.random() < RANDOM_NEXT_PROB
-            if is_random:
-                ids_b = self._borrow(key, pool, pool_keys, target - len(ids_a))
-                i = a_end  # what follows the first segment is put back
-            else:
-                ids_b = [id for sentence in document[a_end:i] for id in sentence]
-            yield self._truncated(ids_a, ids_b, is_random)
-
-    def _borrow(
-        self,
-        key: int,
-        pool: Sequence[Sentences],
-        pool_keys: Sequence[int | None],
-        length: int,
-    ) -> list[int]:
-        """Returns at least `length` ids (and one sentence) from a random place elsewhere."""
-        rng = self.rng
-        while pool_keys[chosen := rng.randrange(len(pool))] == key:
-            pass
-        other = pool[chosen]
-        ids: list[int] = []
-        for sentence in other[rng.randrange(len(other)) :]:
-            ids += sentence
-            if len(ids) >= length:
-                break
-        return ids
-
-    def _truncated(self, ids_a: list[int], ids_b: list[int], is_random: bool) -> Example:
-        """Cuts tokens off the longer segment, from its front or back at random, until they fit."""
-        spans = [[0, len(ids_a)], [0, len(ids_b)]]
-        room = self.seq_length - SPECIALS_PER_ROW
-        for _ in range(len(ids_a) + len(ids_b) - room):
-            longer = spans[spans[0][1] - spans[0][0] <= spans[1][1] - spans[1][0]]
-            if self.rng.random() < 0.5:
-                longer[0] += 1
-            else:
-                longer[1] -= 1
-        a, b = (ids[i:j] for ids, (i, j) in zip((ids_a, ids_b), spans, strict=True))
-        self._count(len(a), len(ids_a) - len(a), borrowed=False)
-        self._count(len(b), len(ids_b) - len(b), borrowed=is_random)
-        return Example(a, b, is_random)
-
-    def _count(self, written: int, truncated: int, *, borrowed: bool) -> None:
-        if borrowed:
-            self.counts.borrowed += written
-            self.counts.borrowed_truncated += truncated
-        else:
-            self.counts.written += written
-            self.counts.truncated += truncated
-
-
-def check_seq_length(seq_length: int) -> None:
-    """Raises DataError if a row of `seq_length` tokens cannot hold a pair."""
-    if not MIN_SEQ_LENGTH <= seq_length < 2**16:
+    room = seq_length - SPECIALS_PER_PAIR
+    layout = Layout.of(documents, room)
+    counts.split_sentences += layout.num_split
+    if not layout.num_own:
+        return _fitted(documents, [], room, rng, counts, borrows=True)
+    if len(set(layout.keys)) < 2:
         raise DataError(
-            f"seq_length = {seq_length}: expected {MIN_SEQ_LENGTH} to {2**16 - 1} tokens (3 are "
-            "taken by [CLS] and two [SEP])"
+            "1 document with text: next-sentence prediction needs at least 2; divide the text into "
+            "documents by blank lines, add sources, or make examples of another kind"
         )
+    lender = _Lender(layout, rng)
+    pairs: list[_Pair] = []
+    for (first, last), key in islice(zip(layout.spans, layout.keys, strict=True), layout.num_own):
+        target = _target(room, short_seq_prob, rng)
+        pairs += _cut_next_sentence(layout.bounds, first, last, target, lender, key, rng)
+    return _fitted(documents, pairs, room, rng, counts, borrows=True)
+
+
+def sentence_order_pairs(
+    documents: Documents,
+    seq_length: int,
+    short_seq_prob: float,
+    rng: random.Random,
+    counts: PairCounts,
+) -> Examples:
+    """Makes pairs of consecutive segments, half of them swapped.
+
+    A pair takes at least two sentences. Where one is all that remains of a document, it is cut in
+    two at a random place; a single token that remains is dropped and counted. (ALBERT's code pairs
+    a lone sentence with a random one, which says nothing about order.)
+
+    Args:
+        documents: the text; one document is enough.
+        seq_length: tokens per row T, special tokens included.
+        short_seq_prob: share of the documents that are cut into shorter pairs.
+        rng: source of all choices.
+        counts: added to.
+
+    Returns:
+        Examples in the order of the text. Label 1: the segments are swapped.
+    """
+    room = seq_length - SPECIALS_PER_PAIR
+    layout = Layout.of(documents, room)
+    counts.split_sentences += layout.num_split
+    pairs: list[_Pair] = []
+    for first, last in layout.whole_documents():
+        target = _target(room, short_seq_prob, rng)
+        pairs += _cut_sentence_order(layout.bounds, first, last, target, rng, counts)
+    return _fitted(documents, pairs, room, rng, counts, borrows=False)
+
+
+def _target(room: int, short_seq_prob: float, rng: random.Random) -> int:
+    """Draws how many tokens the pairs of a document are to reach."""
+    return 2 + _below(room - 1, rng) if rng.random() < short_seq_prob else room
+
+
+def _below(n: int, rng: random.Random) -> int:
+    """Draws from 0 to n - 1 (0 if n is 0), uniform to n parts in 2**53; randrange takes longer."""
+    return int(rng.random() * n)
+
+
+def _cut_next_sentence(
+    bounds: list[int],
+    first: int,
+    last: int,
+    target: int,
+    lender: "_Lender",
+    key: int,
+    rng: random.Random,
+) -> Iterator[_Pair]:
+    i = first
+    while i < last:
+        begin = bounds[i]
+        end = bisect_left(bounds, begin + target, i + 1, last)
+        a_end = i + 1 + _below(end - i - 1, rng)
+        if end - i == 1 or rng.random() < RANDOM_NEXT_PROB:
+            wanted = target - (bounds[a_end] - begin)
+            yield begin, bounds[a_end], *lender.borrow(key, wanted), True
+            i = a_end  # what follows the first segment is put back
+        else:
+            yield begin, bounds[a_end], bounds[a_end], bounds[end], False
+            i = end
+
+
+def _cut_sentence_order(
+    bounds: list[int], first: int, last: int, target: int, rng: random.Random, counts: PairCounts
+) -> Iterator[_Pair]:
+    i = first
+    while i < last:
+        begin = bounds[i]
+        end = min(max(bisect_left(bounds, begin + target, i + 1, last), i + 2), last)
+        if end - i >= 2:
+            middle = bounds[i + 1 + _below(end - i - 1, rng)]
+        elif bounds[end] - begin >= 2:
+            middle = begin + 1 + _below(bounds[end] - begin - 1, rng)
+            counts.split_sentences += 1
+        else:
+            counts.dropped += 1
+            return
+        if rng.random() < SWAP_PROB:
+            yield middle, bounds[end], begin, middle, True
+        else:
+            yield begin, middle, middle, bounds[end], False
+        i = end
+
+
+class _Lender:
+    """Lends random second segments, from any document of another key alike."""
+
+    def __init__(self, layout: Layout, rng: random.Random) -> None:
+        self._bounds, self._rng = layout.bounds, rng
+        # With equal keys side by side, those to stay clear of are one run, and no draw is in vain.
+        order = sorted(range(len(layout.keys)), key=layout.keys.__getitem__)
+        self._spans = [layout.spans[i] for i in order]
+        self._runs: dict[int, tuple[int, int]] = {}
+        for place, i in enumerate(order):
+            begin, _ = self._runs.get(layout.keys[i], (place, place))
+            self._runs[layout.keys[i]] = begin, place + 1
+
+    def borrow(self, key: int, length: int) -> tuple[int, int]:
+        """Returns begin and end of whole sentences, from a random one of a random document on.
+
+        They hold at least one sentence, and `length` tokens if the document goes on for so long.
+        """
+        begin, end = self._runs[key]
+        chosen = _below(len(self._spans) - (end - begin), self._rng)
+        first, last = self._spans[chosen if chosen < begin else chosen + end - begin]
+        start = first + _below(last - first, self._rng)
+        offset = self._bounds[start]
+        return offset, self._bounds[bisect_left(self._bounds, offset + length, start + 1, last)]
+
+
+def _fitted(
+    documents: Documents,
+    pairs: list[_Pair],
+    room: int,
+    rng: random.Random,
+    counts: PairCounts,
+    *,
+    borrows: bool,
+) -> Examples:
+    """Cuts pairs down to `room` tokens and counts what became of them.
+
+    Google's code takes one token after the other off the longer segment (the second if they are
+    equally long), each from the front or the back by a throw of a coin. How many a segment loses is
+    therefore fixed, and how many of those at its front is binomial: the ones among as many random
+    bits.
+    """
+    table = np.array(pairs, np.int64).reshape(-1, 5)
+    spans, labels = table[:, :4].copy(), table[:, 4].astype(bool)
+    before_a, before_b = spans[:, 1] - spans[:, 0], spans[:, 3] - spans[:, 2]
+    after_a = np.minimum(before_a, np.maximum(room - before_b, (room + 1) // 2))
+    after_b = np.minimum(before_b, room - after_a)
+    for column, lost in ((0, before_a - after_a), (2, before_b - after_b)):
+        front = np.zeros(len(lost), np.int64)
+        cut = np.flatnonzero(lost)
+        front[cut] = [rng.getrandbits(bits).bit_count() for bits in lost[cut].tolist()]
+        spans[:, column] += front
+        spans[:, column + 1] -= lost - front
+
+    lent = labels if borrows else np.zeros_like(labels)
+    counts.written += int(after_a.sum() + after_b[~lent].sum())
+    counts.truncated += int((before_a - after_a).sum() + (before_b - after_b)[~lent].sum())
+    counts.borrowed += int(after_b[lent].sum())
+    counts.borrowed_truncated += int((before_b - after_b)[lent].sum())
+    return Examples(documents.ids, spans, labels)

@@ -1,271 +1,152 @@
-"""WordPiece with Google's rules, through Hugging Face's Rust library.
+"""WordPiece with Google's rules, id for id.
+
+Of Hugging Face's Rust library only the step from a word to its pieces is used. Its step from a text
+to words removes unassigned and private characters, which Google's keeps, knows no final sigma and
+has Unicode tables of its own. Encoding each distinct word once makes up for Python's slowness.
 
 References:
     Devlin et al., "BERT" (arXiv 1810.04805), section 3; Google's BasicTokenizer and
-    WordpieceTokenizer. The ids are theirs for the published vocabularies, but for a capital sigma
-    at the end of a word (Python makes a final sigma of it, the library a plain one) and for
-    unassigned and private characters, which the library removes too.
+    WordpieceTokenizer (google-research/bert, tokenization.py).
 """
 
-import hashlib
-import json
 import re
-from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
 
 import numpy as np
-import tokenizers
 from etils import epath
-from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import models
 
 from bert_lamb.data.errors import DataError
+from bert_lamb.data.tokenization.recent import RecentWords
+from bert_lamb.data.tokenization.text import TextOptions, count_removed, split_words
+from bert_lamb.data.tokenization.tokenizer import SPECIAL_TOKENS, Tokenizer
+from bert_lamb.data.tokenization.wordpiece_json import PREFIX, canonical_json, to_json
 
-SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-_UNUSED = re.compile(r"\[unused\d+\]")
+WORD_LIMIT = 100  # characters; a longer word is [UNK]
 
-# No rule of the tokenizer looks across a space or an ASCII punctuation mark, so a text may be cut
-# there and its pieces encoded apart.
-_PIECE = re.compile(r"[^ !-/:-@\[-`{-~]+|[!-/:-@\[-`{-~]")
-
-# Words seen before keep their ids: on English prose that is several times as fast as encoding each
-# anew. The two tables take up to 25 MB a process, and are emptied when they are full.
-_CACHED_WORDS = 1 << 16
-# While counting words for a vocabulary, words seen once are forgotten at this many entries.
-_COUNTED_WORDS = 1 << 22
-# Rarer characters become [UNK], as in Google's own vocabularies (of about 1,000 characters).
-_ALPHABET = 1000
+# Where a text is cut before its parts are looked up: at the most frequent marks, so that "dog,"
+# and "dog" are one entry. Most closing marks have a space behind them already. Any other mark is
+# cut off when a part is met first.
+_CUTS = [(mark, f" {mark}") for mark in ",.;:)"] + [("(", "( ")]
+_CUTS += [(mark, f" {mark} ") for mark in "'\"-"]
+_WIDE_MARKS = "\u201c\u201d\u2019\u2018\u2014\u2013\u2026"  # quotes, dashes, ellipsis
+_SPACE_BEFORE_MARK = re.compile(r" ([.,;:!?])")
 
 
-class Tokenizer:
+class WordPiece(Tokenizer):
     """Text to WordPiece ids and back.
 
-    Ids never come from the letters of a special token: "[MASK]" in a corpus is a bracket, a word
-    and a bracket. Only `encode_with_masks` reads it as the mask.
-
     Attributes:
-        pad_id, unk_id, cls_id, sep_id, mask_id: ids of the special tokens.
+        options: what is done to a text first.
     """
 
-    def __init__(self, core: tokenizers.Tokenizer, origin: str = "vocabulary") -> None:
-        missing = [token for token in SPECIAL_TOKENS if core.token_to_id(token) is None]
-        if missing:
-            raise DataError(
-                f"{origin}: the special tokens {' '.join(missing)} are missing; add each on a line "
-                "of its own, or train a vocabulary with `bert-lamb data vocab`"
-            )
-        self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = map(
-            core.token_to_id, SPECIAL_TOKENS
-        )
-        core.encode_special_tokens = True
-        self._core = core
-        self._words: dict[str, list[int]] = {}  # by what stands between spaces
-        self._pieces: dict[str, list[int]] = {}  # the same without punctuation marks
-
-    @classmethod
-    def load(cls, path: str | Path, lowercase: bool = True) -> "Tokenizer":
-        """Reads a tokenizer.json, a vocab.txt (one token a line), or a folder with the former.
+    def __init__(
+        self, tokens: Sequence[str], options: TextOptions | None = None, origin: str = "vocabulary"
+    ) -> None:
+        """Checks and takes the tokens.
 
         Args:
-            path: local or remote.
-            lowercase: for a vocab.txt, whether it is of the uncased kind (lower case, accents
-                stripped); a tokenizer.json says so itself.
+            tokens: in the order of their ids; word-inner ones begin with "##".
+            options: what is done to a text first; BERT uncased by default.
+            origin: what to call the vocabulary in messages.
 
         Raises:
-            DataError: if nothing is there, it cannot be read, or special tokens are missing.
+            DataError: for a special token that is missing, and for tokens that are empty,
+                repeated, or have white space around them.
         """
-        file = epath.Path(path)
-        if file.is_dir():
-            file = file / "tokenizer.json"
-        try:
-            text = file.read_bytes().decode("utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise DataError(
-                f"tokenizer {str(file)!r}: cannot be read ({error}); expected tokenizer.json, "
-                "vocab.txt or a folder holding the former"
-            ) from error
-        if file.suffix != ".json":
-            tokens = text.removesuffix("\n").split("\n")
-            return cls(_assemble([t.rstrip("\r") for t in tokens], lowercase, str(file)), str(file))
-        try:
-            return cls(tokenizers.Tokenizer.from_str(text), str(file))
-        except DataError:
-            raise
-        except Exception as error:  # the library raises bare Exception
-            raise DataError(f"tokenizer {str(file)!r}: not a tokenizer.json ({error})") from error
-
-    @classmethod
-    def train(cls, texts: Iterable[str], vocab_size: int, lowercase: bool = True) -> "Tokenizer":
-        """Learns a vocabulary from `texts`; the same texts give the same bytes.
-
-        Words are counted here and merged by the library. The library alone numbers word-inner
-        characters in the order of a hash table, which differs from run to run and decides ties
-        between merges; given the characters in a fixed order, it has no freedom left.
-
-        Args:
-            texts: texts of any length, read once; memory holds the distinct words only.
-            vocab_size: tokens wanted, special ones included; fewer come out if the texts hold
-                fewer repeated sequences.
-            lowercase: lower-case and strip accents (uncased), or not.
-
-        Raises:
-            DataError: if `vocab_size` is below 64 or the texts hold no word.
-        """
-        if vocab_size < 64:
-            raise DataError(f"vocab_size = {vocab_size}: expected at least 64 tokens")
-        words = _count_words(texts, lowercase)
-        if not words:
-            raise DataError("vocabulary: the texts hold no word; check the sources")
-        frequency: Counter[str] = Counter()
-        for word, count in words.items():
-            for character in word:
-                frequency[character] += count
-        # Each character may take two entries (at the start of a word and inside); half of the
-        # vocabulary at least is left to longer pieces.
-        limit = min(_ALPHABET, (vocab_size - len(SPECIAL_TOKENS)) // 4)
-        ranked = sorted(frequency, key=lambda c: (-frequency[c], c))[:limit]
-        alphabet = set(ranked)
-        words = Counter({w: n for w, n in words.items() if alphabet.issuperset(w)})
-        inner = {f"##{character}" for word in words for character in word[1:]}
-        fixed = [*SPECIAL_TOKENS, *sorted(alphabet), *sorted(inner)]
-        tokens = _merge(words, fixed, vocab_size)
-        return cls(_assemble(tokens, lowercase, "trained vocabulary"), "trained vocabulary")
-
-    def save(self, directory: str | Path) -> None:
-        """Writes tokenizer.json and vocab.txt into `directory`, which must exist."""
-        folder = epath.Path(directory)
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "tokenizer.json").write_bytes(self._serialized)
-        lines = "".join(f"{self.token(i)}\n" for i in range(self.vocab_size))
-        (folder / "vocab.txt").write_bytes(lines.encode())
-
-    @cached_property
-    def _serialized(self) -> bytes:
-        return json.dumps(json.loads(self._core.to_str()), ensure_ascii=False, indent=1).encode()
-
-    @cached_property
-    def hash(self) -> str:
-        """SHA-256 of the serialized tokenizer in canonical form, as hex digits."""
-        canonical = json.dumps(json.loads(self._serialized), sort_keys=True)
-        return hashlib.sha256(canonical.encode()).hexdigest()
-
-    @property
-    def vocab_size(self) -> int:
-        """Number of tokens V."""
-        return self._core.get_vocab_size()
-
-    @cached_property
-    def ordinary_ids(self) -> np.ndarray:
-        """Ids of all tokens but the special and [unusedN] ones; int32, ascending."""
-        ids = (
-            id
-            for token, id in self._core.get_vocab().items()
-            if token not in SPECIAL_TOKENS and not _UNUSED.fullmatch(token)
+        ids = check_tokens(tokens, origin)
+        super().__init__(tokens, [ids[token] for token in SPECIAL_TOKENS])
+        self.options = options or TextOptions()
+        # Only this part of the library follows Google's code; see the module's docstring.
+        self._model = models.WordPiece(
+            ids,
+            unk_token="[UNK]",
+            max_input_chars_per_word=WORD_LIMIT,
+            continuing_subword_prefix=PREFIX,
         )
-        return np.array(sorted(ids), np.int32)
-
-    def token(self, id: int) -> str:
-        """Returns the token of `id`; raises DataError for an id outside of the vocabulary."""
-        token = self._core.id_to_token(id) if 0 <= id < 2**32 else None
-        if token is None:
-            raise DataError(f"token id {id}: expected 0 to {self.vocab_size - 1}")
-        return token
+        self._ids = tuple(ids.values())  # one object for each id: less memory, fewer cache misses
+        self._known = RecentWords(self._encode)
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """Returns the ids of each text, without special tokens."""
-        split = [text.split(" ") for text in texts]
-        words = set().union(*split)
-        if len(self._words) + len(words) > _CACHED_WORDS:
-            self._words.clear()
-        self._learn(words.difference(self._words))
-        ids_of = self._words.__getitem__
-        return [list(chain.from_iterable(map(ids_of, words))) for words in split]
+        """Returns the ids of each text, without special tokens but [UNK]."""
+        ids_of = self._known.__getitem__
+        return [list(chain.from_iterable(map(ids_of, self._cut(text)))) for text in texts]
 
-    def _learn(self, words: Collection[str]) -> None:
-        cut = {word: _PIECE.findall(word) for word in words}
-        if len(self._pieces) + len(cut) > _CACHED_WORDS:
-            self._pieces.clear()
-        known = self._pieces
-        new = list({piece for pieces in cut.values() for piece in pieces if piece not in known})
-        encoded = self._core.encode_batch_fast(new, add_special_tokens=False)
-        known.update((piece, e.ids) for piece, e in zip(new, encoded, strict=True))
-        for word, pieces in cut.items():
-            self._words[word] = [id for piece in pieces for id in known[piece]]
+    def count_removed(self, text: str) -> int:
+        """Counts the characters of `text` that leave no trace in its ids."""
+        return count_removed(text)
 
-    def encode_with_masks(self, text: str) -> list[int]:
-        """Returns the ids of `text`, reading each literal "[MASK]" as the mask; no other special.
+    def save(self, directory: str | Path) -> None:
+        """Writes tokenizer.json and vocab.txt into `directory`, made if absent."""
+        folder = epath.Path(directory)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "tokenizer.json").write_bytes(to_json(self.tokens, self.options))
+        (folder / "vocab.txt").write_bytes("".join(f"{t}\n" for t in self.tokens).encode())
 
-        For asking a trained model to fill in a blank.
-        """
-        pieces = self.encode_batch(text.split("[MASK]"))
-        ids = list(pieces[0])
-        for piece in pieces[1:]:
-            ids += [self.mask_id, *piece]
-        return ids
+    @cached_property
+    def continues(self) -> np.ndarray:
+        """Whether a token is word-inner ("##ing"). bool [V]."""
+        return np.array([token.startswith(PREFIX) for token in self.tokens])
 
-    def decode(self, ids: Sequence[int]) -> str:
-        """Joins the tokens of `ids` to text, leaving out special ones."""
-        return self._core.decode(list(ids), skip_special_tokens=True)
+    @property
+    def _content(self) -> object:
+        return canonical_json(self.tokens, self.options)
+
+    def _join(self, ids: list[int]) -> str:
+        text = " ".join(self.tokens[id] for id in ids).replace(f" {PREFIX}", "")
+        return _SPACE_BEFORE_MARK.sub(r"\1", text)
+
+    def _cut(self, text: str) -> list[str]:
+        """Cuts a text where no rule looks across, so that the parts can be encoded apart."""
+        if not text.isascii():
+            # What a capital sigma becomes depends on what follows, and so does NFC.
+            if self.options.nfc or "\u03a3" in text:
+                return text.split(" ")
+            for mark in _WIDE_MARKS:
+                text = text.replace(mark, f" {mark} ")
+        if self.options.lowercase:
+            text = text.lower()
+        for mark, apart in _CUTS:
+            text = text.replace(mark, apart)
+        return text.split(" ")
+
+    def _encode(self, text: str) -> tuple[int, ...]:
+        """Ids of a text that has not been seen lately."""
+        if text.isascii() and text.isalnum():  # most of them: one word as it is
+            return tuple(self._pieces(text.lower() if self.options.lowercase else text))
+        words = split_words(text, self.options)
+        return tuple(chain.from_iterable(map(self._pieces, words)))
+
+    def _pieces(self, word: str) -> list[int]:
+        """Cuts a word into the longest tokens from the left; [UNK] if one is lacking."""
+        shared = self._ids
+        return [shared[piece.id] for piece in self._model.tokenize(word)]
 
 
-def _assemble(tokens: Sequence[str], lowercase: bool, origin: str) -> tokenizers.Tokenizer:
-    """Builds BERT's pipeline around a vocabulary given in the order of its ids."""
-    vocab = {token: id for id, token in enumerate(tokens)}
-    if len(vocab) != len(tokens):
-        repeated = next(token for token, count in Counter(tokens).items() if count > 1)
-        raise DataError(f"{origin}: token {repeated!r} stands on several lines; keep one of them")
-    core = tokenizers.Tokenizer(models.WordPiece(vocab, unk_token="[UNK]"))
-    core.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
-    core.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    core.decoder = decoders.WordPiece()
-    core.add_special_tokens([token for token in SPECIAL_TOKENS if token in vocab])
-    if "[SEP]" in vocab and "[CLS]" in vocab:
-        # For other programs that read tokenizer.json; encode_batch adds no special tokens.
-        core.post_processor = processors.BertProcessing(
-            ("[SEP]", vocab["[SEP]"]), ("[CLS]", vocab["[CLS]"])
+def check_tokens(tokens: Sequence[str], origin: str) -> dict[str, int]:
+    """Returns the ids of `tokens`; see `WordPiece` for what is refused."""
+    ids: dict[str, int] = {}
+    for id, token in enumerate(tokens):
+        if not token:
+            raise DataError(f"{origin}: token {id} is empty (line {id + 1}); delete the empty line")
+        if token != token.strip(" \t\r\n\0") or "\n" in token:
+            raise DataError(
+                f"{origin}: token {id} is {token!r}, with white space in it; delete the space"
+            )
+        if any("\ud800" <= character <= "\udfff" for character in token):
+            raise DataError(f"{origin}: token {id} is {token!r}, which is not Unicode; delete it")
+        if ids.setdefault(token, id) != id:
+            raise DataError(
+                f"{origin}: token {token!r} stands on several lines ({ids[token] + 1} and "
+                f"{id + 1}); keep one of them"
+            )
+    missing = [token for token in SPECIAL_TOKENS if token not in ids]
+    if missing:
+        raise DataError(
+            f"{origin}: the special tokens {' '.join(missing)} are missing; add each on a line "
+            "of its own, or train a vocabulary with `bert-lamb data vocab`"
         )
-    return core
-
-
-def _count_words(texts: Iterable[str], lowercase: bool) -> Counter[str]:
-    """Counts the words of `texts` as WordPiece will see them (normalized, punctuation apart)."""
-    pieces: Counter[str] = Counter()
-    for text in texts:
-        pieces.update(text.replace("\n", " ").split(" "))
-        if len(pieces) > _COUNTED_WORDS:
-            pieces = Counter({piece: n for piece, n in pieces.items() if n > 1})
-    normalizer = normalizers.BertNormalizer(lowercase=lowercase)
-    splitter = pre_tokenizers.BertPreTokenizer()
-    words: Counter[str] = Counter()
-    for text, count in pieces.items():
-        for piece in _PIECE.findall(text):
-            if piece.isascii() and piece.isprintable():  # most of English, without the library
-                words[piece.lower() if lowercase else piece] += count
-                continue
-            for word, _ in splitter.pre_tokenize_str(normalizer.normalize_str(piece)):
-                words[word] += count
-    return words
-
-
-def _merge(words: Counter[str], fixed: Sequence[str], vocab_size: int) -> list[str]:
-    """Runs the library's merges over counted words; returns the tokens in the order of ids."""
-    core = tokenizers.Tokenizer(models.WordPiece(unk_token="[UNK]"))
-    core.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    trainer = trainers.WordPieceTrainer(
-        vocab_size=vocab_size,
-        min_frequency=2,
-        special_tokens=list(fixed),
-        show_progress=False,
-    )
-    core.train_from_iterator(_repeated(words), trainer)
-    vocab = core.get_vocab()
-    return sorted(vocab, key=vocab.__getitem__)
-
-
-def _repeated(words: Counter[str]) -> Iterator[str]:
-    """Spells each word out as often as it was counted: the library takes texts, not counts."""
-    for word, count in sorted(words.items()):
-        for start in range(0, count, 1000):
-            yield f"{word} " * min(1000, count - start)
+    return ids

@@ -1,0 +1,155 @@
+"""The first stage of a build: sources are read once, counted, hashed and laid down in blocks."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from etils import epath
+
+from bert_lamb.data.building.pool import advance
+from bert_lamb.data.building.storage import load_json, replacing, save_json
+from bert_lamb.data.building.texts import Block, BlockWriter, Piece
+from bert_lamb.data.corpus import ReadStats, Source, Split
+from bert_lamb.data.corpus.titles import normalize_title
+
+# Small files are read together, so that documents find others beside them to draw from.
+UNIT_BYTES = 8 << 20
+DONOR_CHARS = 1 << 16
+HASH = np.dtype([("high", "<u8"), ("low", "<u8")])
+
+
+@dataclass(frozen=True)
+class Unit:
+    """Splits of one source that are read by one process, one after the other.
+
+    Attributes:
+        number: of the unit in the build.
+        source: number of the source.
+        splits: what to read.
+    """
+
+    number: int
+    source: int
+    splits: tuple[Split, ...]
+
+
+def units(sources: Sequence[Source]) -> list[Unit]:
+    """Groups the splits of each source into units of at least UNIT_BYTES as stored."""
+    found: list[Unit] = []
+    for number, source in enumerate(sources):
+        waiting: list[Split] = []
+        size = 0
+        for split in source.splits:
+            waiting.append(split)
+            size += split.size
+            if size >= UNIT_BYTES:
+                found.append(Unit(len(found), number, tuple(waiting)))
+                waiting, size = [], 0
+        if waiting:
+            found.append(Unit(len(found), number, tuple(waiting)))
+    return found
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """What reading a unit found.
+
+    Attributes:
+        documents: documents kept; they are numbered from 0.
+        excluded: documents left out for their title.
+        chars: characters of the documents kept.
+        donors: the beginnings of the first two documents.
+        blocks: where the texts are.
+        hashes: file of a 128-bit hash for each document kept.
+        reading: counts of corpus.ReadStats, by name.
+        sha256: of all bytes read.
+    """
+
+    documents: int
+    excluded: int
+    chars: int
+    donors: tuple[str, ...]
+    blocks: tuple[Block, ...]
+    hashes: str
+    reading: dict[str, Any]
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Gather:
+    """Reads units.
+
+    Attributes:
+        folder: where the blocks go.
+        excluded_titles: normalized titles of documents to leave out.
+        block_chars: size of the blocks.
+    """
+
+    folder: str
+    excluded_titles: frozenset[str]
+    block_chars: int
+
+    def run(self, unit: Unit) -> None:
+        """Reads a unit, unless that was done before.
+
+        Raises:
+            DataError: for a fault in the text that the source does not tolerate.
+        """
+        if load_json(self._summary(unit)) is not None:
+            return
+        folder, name = epath.Path(self.folder), f"{unit.number:05d}"
+        writer = BlockWriter(folder, name, self.block_chars)
+        stats, hashes = ReadStats(), bytearray()
+        donors: list[str] = []
+        documents = chars = excluded = read = 0
+        kept, digest = False, hashlib.blake2b(digest_size=16)
+        for split in unit.splits:
+            for document in split.read(stats):
+                if document.part == 0:
+                    if kept:
+                        hashes += digest.digest()
+                    kept = normalize_title(document.title) not in self.excluded_titles
+                    documents, excluded = documents + kept, excluded + (not kept)
+                    digest = hashlib.blake2b(digest_size=16)
+                    if kept and len(donors) < 2:
+                        donors.append(document.text[:DONOR_CHARS])
+                if kept:
+                    digest.update(document.text.encode())
+                    writer.add(Piece(documents - 1, document.part, document.text))
+                    chars += len(document.text)
+                advance(stats.bytes - read)
+                read = stats.bytes
+        if kept:
+            hashes += digest.digest()
+        writer.close()
+        with replacing(folder / f"{name}.hashes") as out:
+            out.write(hashes)
+        reading = {key: value for key, value in vars(stats).items() if key != "sha256"}
+        found = Gathered(
+            documents,
+            excluded,
+            chars,
+            tuple(donors),
+            tuple(writer.blocks),
+            str(folder / f"{name}.hashes"),
+            reading,
+            stats.sha256.hexdigest(),
+        )
+        save_json(self._summary(unit), asdict(found))
+
+    def load(self, unit: Unit) -> Gathered:
+        """Returns what `run` found."""
+        values = load_json(self._summary(unit))
+        assert values is not None, f"unit {unit.number} was not read"
+        blocks = tuple(Block(**block) for block in values["blocks"])
+        return Gathered(**values | {"blocks": blocks, "donors": tuple(values["donors"])})
+
+    def _summary(self, unit: Unit) -> epath.Path:
+        return epath.Path(self.folder) / f"{unit.number:05d}.json"
+
+
+def read_hashes(gathered: Gathered) -> np.ndarray:
+    """Returns the hashes of the documents of a unit. HASH [n]."""
+    return np.frombuffer(epath.Path(gathered.hashes).read_bytes(), HASH)

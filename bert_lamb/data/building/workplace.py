@@ -1,0 +1,174 @@
+"""The folder of a build that is under way, beside its output."""
+
+import contextlib
+import fcntl
+import json
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from etils import epath
+
+from bert_lamb.data.building.storage import load_json, save_json
+from bert_lamb.data.errors import DataError
+from bert_lamb.data.records.manifest import MANIFEST_FILE
+
+_MADE = re.compile(
+    r"manifest\.json|data_report\.json|tokenizer\.json|vocab\.txt|sentencepiece\..*|"
+    r"tokenizer_options\.json|pairs-.*"
+)
+
+
+@dataclass(frozen=True)
+class Workplace:
+    """Where a build works.
+
+    Attributes:
+        folder: its own folder; whole results of pieces of work stay here from run to run.
+        result: folder where the record sets are put together.
+        output: what `result` becomes at the end; the same folder if that is remote, where a
+            manifest, written last, is what makes a record set.
+    """
+
+    folder: epath.Path
+    result: epath.Path
+    output: epath.Path
+
+    def finish(self) -> None:
+        """Puts the result in its place; an earlier build goes only once this one stands."""
+        if self.result != self.output:
+            _move(Path(self.result), Path(self.output))
+        self.folder.rmtree()
+
+
+@contextlib.contextmanager
+def workplace(output: str, overwrite: bool, identity: dict[str, Any]) -> Iterator[Workplace]:
+    """Opens the folder of a build, new or left by one that was interrupted.
+
+    It stays behind where the build ends by anything but a DataError, so that the same build can go
+    on from it.
+
+    Args:
+        output: folder to make in the end.
+        overwrite: replace an earlier build there, finished or not.
+        identity: what the build depends on, see options.fingerprint.
+
+    Raises:
+        DataError: if `output` is there already, or another build works on it, or an interrupted
+            one was started with something else.
+    """
+    target = check_output(output, overwrite)
+    remote = "://" in output
+    folder = target / "_building" if remote else target.parent / f".{target.name}.building"
+    result = target if remote else folder / "result"
+    with _locked(folder, remote, output):
+        _settle(folder, identity, overwrite)
+        for name in ("texts", "parts", "shards", "result"):
+            (folder / name).mkdir(parents=True, exist_ok=True)
+        try:
+            yield Workplace(folder, result, target)
+        except DataError as error:
+            if not getattr(error, "keeps_work", False):
+                folder.rmtree(missing_ok=True)
+            raise
+
+
+@contextlib.contextmanager
+def _locked(folder: epath.Path, remote: bool, output: str) -> Iterator[None]:
+    """Holds a local folder for this process; the system lets go of it however that ends."""
+    if remote:
+        yield
+        return
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    lock = Path(f"{folder}.lock")
+    with lock.open("wb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise DataError(
+                f"output {output!r}: another build is making it; wait for that one, or name "
+                "another directory"
+            ) from error
+        try:
+            yield
+        finally:
+            lock.unlink(missing_ok=True)
+
+
+def _settle(folder: epath.Path, identity: dict[str, Any], overwrite: bool) -> None:
+    """Decides what becomes of the work that an interrupted build left behind."""
+    file = folder / "build.json"
+    identity = json.loads(json.dumps(identity))  # as it reads back
+    before = load_json(file)
+    if before is not None and before != identity:
+        if not overwrite:
+            changed = ", ".join(key for key in identity if identity[key] != before.get(key))
+            raise DataError(
+                f"output {folder!s}: an interrupted build with other {changed} waits there; repeat "
+                "its command to finish it, or give it up (--overwrite)"
+            )
+        before = None
+    if before is None:
+        if folder.exists():
+            folder.rmtree()
+        folder.mkdir(parents=True)
+        save_json(file, identity)
+
+
+def check_output(output: str, overwrite: bool) -> epath.Path:
+    """Returns the path of `output` if a build may make it; raises DataError if not."""
+    if not output:
+        raise DataError("output '': empty; name a directory to make")
+    target = epath.Path(output)
+    if "://" not in output and Path(output).is_symlink() and not target.exists():
+        raise DataError(f"output {output!r}: a link to nowhere; name another directory")
+    entries = [p for p in target.iterdir() if p.name != "_building"] if target.is_dir() else []
+    if not target.exists() or (target.is_dir() and not entries):
+        return target
+    made = [(target / name / MANIFEST_FILE).exists() for name in ("", "train")]
+    if not any(made):
+        if "://" in output and (target / "_building").exists():
+            return target  # an interrupted build
+        raise DataError(
+            f"output {output!r}: exists and is not a record set; name another directory"
+        )
+    if not overwrite:
+        raise DataError(
+            f"output {output!r}: holds records already; name another directory, or ask to "
+            "overwrite (--overwrite)"
+        )
+    foreign = [str(path) for path in _foreign_files(target)]
+    if foreign:
+        raise DataError(
+            f"output {output!r}: holds files that no build made: {', '.join(foreign[:5])}; "
+            "move them away, or name another directory"
+        )
+    return target
+
+
+def _foreign_files(target: epath.Path) -> list[epath.Path]:
+    """Returns what would be lost if the record sets in `target` were replaced."""
+    inside = [p for p in target.iterdir() if p.name not in ("train", "heldout", "_building")]
+    for name in ("train", "heldout"):
+        inside += (target / name).iterdir() if (target / name).is_dir() else ()
+    return [path for path in inside if not _MADE.fullmatch(path.name) or path.is_dir()]
+
+
+def _move(stage: Path, target: Path) -> None:
+    if target.is_dir() and not any(target.iterdir()):
+        target.rmdir()
+    if not target.exists():
+        stage.rename(target)
+        return
+    old = Path(tempfile.mkdtemp(prefix=f".{target.name}.old.", dir=target.parent))
+    target.rename(old)
+    try:
+        stage.rename(target)
+    except OSError:
+        old.rename(target)
+        raise
+    shutil.rmtree(old, ignore_errors=True)

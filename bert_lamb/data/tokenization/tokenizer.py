@@ -1,0 +1,135 @@
+"""What the rest of the package knows of a tokenizer."""
+
+import hashlib
+import json
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from bert_lamb.data.errors import DataError
+
+SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+_UNUSED = re.compile(r"\[unused\d+\]")
+
+
+class Tokenizer(ABC):
+    """Text to ids and back.
+
+    Ids never come from the letters of a special token: "[MASK]" in a corpus is a bracket, a word
+    and a bracket. Only `encode_with_masks` reads it as the mask.
+
+    Attributes:
+        tokens: all tokens in the order of their ids.
+        special_tokens: ids of [PAD], [UNK], [CLS], [SEP] and [MASK] by these names.
+        pad_id, unk_id, cls_id, sep_id, mask_id: the same ids.
+    """
+
+    def __init__(self, tokens: Sequence[str], special_ids: Sequence[int]) -> None:
+        self.tokens = tuple(tokens)
+        self.special_tokens = dict(zip(SPECIAL_TOKENS, special_ids, strict=True))
+        self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = special_ids
+        self._special_ids = frozenset(special_ids)
+
+    @staticmethod
+    def load(path: str | Path, lowercase: bool | None = None) -> "Tokenizer":
+        """Reads a tokenizer of either kind; see `load_tokenizer`, which it calls.
+
+        Args:
+            path: local or remote.
+            lowercase: for a vocab.txt, whether it is of the uncased kind (the default); all other
+                files say so themselves and are believed.
+        """
+        from bert_lamb.data.tokenization.loading import is_bare_vocabulary, load_tokenizer
+        from bert_lamb.data.tokenization.text import TextOptions
+
+        if lowercase is not None and is_bare_vocabulary(path):
+            return load_tokenizer(path, TextOptions(lowercase=lowercase))
+        return load_tokenizer(path)
+
+    @staticmethod
+    def train(texts: Iterable[str], vocab_size: int, lowercase: bool = True) -> "Tokenizer":
+        """Learns a WordPiece vocabulary; see `train_wordpiece`, which it calls."""
+        from bert_lamb.data.tokenization.text import TextOptions
+        from bert_lamb.data.tokenization.wordpiece_training import train_wordpiece
+
+        return train_wordpiece(texts, vocab_size, TextOptions(lowercase=lowercase))
+
+    @abstractmethod
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """Returns the ids of each text, without special tokens but [UNK]."""
+
+    @abstractmethod
+    def count_removed(self, text: str) -> int:
+        """Counts the characters of `text` that leave no trace in its ids; 0 where unknown."""
+
+    @abstractmethod
+    def save(self, directory: str | Path) -> None:
+        """Writes the tokenizer into `directory`, made if absent; `load` gives it back."""
+
+    @property
+    @abstractmethod
+    def continues(self) -> np.ndarray:
+        """Whether a token continues the word of the token before it. bool [V].
+
+        For masking whole words. False for the special tokens.
+        """
+
+    @property
+    @abstractmethod
+    def _content(self) -> object:
+        """All that decides which ids a text gets, as JSON."""
+
+    @abstractmethod
+    def _join(self, ids: list[int]) -> str:
+        """Text of ids that are valid and not special."""
+
+    @cached_property
+    def hash(self) -> str:
+        """SHA-256 of all that decides which ids a text gets, as hex digits."""
+        return hashlib.sha256(json.dumps(self._content, sort_keys=True).encode()).hexdigest()
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of tokens V."""
+        return len(self.tokens)
+
+    @cached_property
+    def ordinary_ids(self) -> np.ndarray:
+        """Ids of all tokens but the special and [unusedN] ones; int32, ascending."""
+        ids = (
+            id
+            for id, token in enumerate(self.tokens)
+            if id not in self._special_ids and not _UNUSED.fullmatch(token)
+        )
+        return np.fromiter(ids, np.int32)
+
+    def token(self, id: int) -> str:
+        """Returns the token of `id`; raises DataError for an id outside of the vocabulary."""
+        if not 0 <= id < self.vocab_size:
+            raise DataError(f"token id {id}: expected 0 to {self.vocab_size - 1}")
+        return self.tokens[id]
+
+    def encode_with_masks(self, text: str) -> list[int]:
+        """Returns the ids of `text`, reading each literal "[MASK]" as the mask; no other special.
+
+        For asking a trained model to fill in a blank.
+        """
+        first, *others = self.encode_batch(text.split("[MASK]"))
+        ids = list(first)
+        for piece in others:
+            ids += [self.mask_id, *piece]
+        return ids
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Joins the tokens of `ids` to text, leaving out special ones, [UNK] too.
+
+        Raises:
+            DataError: for an id outside of the vocabulary.
+        """
+        for id in ids:
+            self.token(id)
+        return self._join([int(id) for id in ids if id not in self._special_ids])
