@@ -11,6 +11,7 @@ from bert_lamb.config import ConfigError, PhaseConfig, PretrainConfig, differenc
 from bert_lamb.data.batches.source import RecordSource
 from bert_lamb.data.errors import DataError
 from bert_lamb.data.records.manifest import Manifest, check_records, read_manifest
+from bert_lamb.data.tokenization import TOKENIZER_FILES
 
 # Sections that a resumed run may differ in: none changes a parameter while the records are whole.
 FREE_SECTIONS = ("data", "checkpoint", "evaluation", "logging")
@@ -115,8 +116,9 @@ def claim_workdir(workdir: Path, config: PretrainConfig) -> None:
                 + "\nResume with the same configuration, or give a new --workdir."
             )
     workdir.mkdir(parents=True, exist_ok=True)
-    for name in ("tokenizer.json", "vocab.txt"):
-        shutil.copyfile(Path(config.phases[0].records) / name, workdir / name)
+    for name in TOKENIZER_FILES:
+        if (file := Path(config.phases[0].records) / name).exists():
+            shutil.copyfile(file, workdir / name)
     scratch = path.with_suffix(".tmp")
     scratch.write_text(json.dumps(resolved, indent=2) + "\n", encoding="utf-8")
     scratch.replace(path)

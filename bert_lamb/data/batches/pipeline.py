@@ -203,7 +203,7 @@ class BatchReader:
         tokenizer = Tokenizer.load(folder)
         if tokenizer.hash != manifest.tokenizer_hash:
             raise DataError(
-                f"{folder / 'tokenizer.json'}: hash {tokenizer.hash[:12]} is not that of the "
+                f"{folder}: the hash of the tokenizer, {tokenizer.hash[:12]}, is not that of the "
                 f"records, {manifest.tokenizer_hash[:12]}; put the original file back"
             )
         source = RecordSource(folder, manifest, on_damage)

@@ -183,7 +183,9 @@ def _arrow_errors(file: str, kind: str) -> Iterator[None]:
         raise DataError(f"{file}: needs pyarrow; run `pip install pyarrow`") from error
     try:
         yield
-    except (OSError, EOFError, pyarrow.ArrowException) as error:
+    except DataError:
+        raise
+    except (OSError, EOFError, LookupError, MemoryError, ValueError, pyarrow.ArrowException) as error:
         said = " ".join(str(error).split())
         raise DataError(
             f"{file}: cannot be read as {kind} ({said:.200}); check that it is one and complete"
@@ -242,16 +244,28 @@ def _documents(
 
 def _values(column: "pyarrow.Array") -> list[Any]:
     """Returns bytes for text, since text may turn out not to be UTF-8, and integers as they are."""
-    return _bytes(column) if _is_text(column.type) else column.to_pylist()
+    if _is_text(column.type):
+        return _bytes(column)
+    column.validate(full=True)
+    return column.to_pylist()
 
 
 def _bytes(column: "pyarrow.Array") -> list[bytes | None]:
+    """Returns the values of a column of text undecoded.
+
+    Arrow trusts the offsets in a file, and following wrong ones ends the process; so they are
+    checked first. They are checked as bytes, since a check of text refuses all that is not UTF-8.
+    """
     import pyarrow as pa
 
     if pa.types.is_dictionary(column.type):
-        column = column.dictionary_decode()
-    if pa.types.is_string(column.type) or pa.types.is_string_view(column.type):
-        column = column.cast(pa.binary())
-    elif pa.types.is_large_string(column.type):
-        column = column.cast(pa.large_binary())
+        column.indices.validate(full=True)
+        values = pa.array(_bytes(column.dictionary), pa.large_binary())
+        return pa.DictionaryArray.from_arrays(column.indices, values, safe=True).to_pylist()
+    as_bytes = {
+        pa.string(): pa.binary(), pa.large_string(): pa.large_binary(),
+        pa.string_view(): pa.binary_view(),
+    }  # fmt: skip
+    column = column.view(as_bytes.get(column.type, column.type))
+    column.validate(full=True)
     return column.to_pylist()

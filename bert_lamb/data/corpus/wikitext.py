@@ -44,6 +44,7 @@ _MAX_OPEN_LINKS = 8  # captions of files hold links; deeper ones are brackets th
 _LANGUAGE = re.compile(r"[a-z]{2,3}(?:-[a-z]+)*|simple")
 _HEADING = re.compile(r"=.*=\s*")
 _BEHAVIOUR = re.compile(r"__[A-Z]+__")
+_GAPS = re.compile(rf"((?: ?{_GONE})+ ?)")
 _QUOTES = re.compile(r"'{2,}")
 
 
@@ -208,29 +209,29 @@ def _tidy(line: str) -> str:
     line = line.strip()
     if line.startswith(("=", "----")) and (_HEADING.fullmatch(line) or line[0] == "-"):
         return ""
-    line = line.lstrip("*#:;" + _GONE).lstrip()
+    line = line.lstrip("*#:; " + _GONE)
     if "__" in line:
         line = _BEHAVIOUR.sub("", line)
     if "''" in line:
         line = _QUOTES.sub(lambda match: "'" if len(match[0]) == 4 else "", line)
-    if _GONE in line:
-        line = _close_gaps(line)
     if "&" in line:
-        line = html.unescape(line).replace("\n", " ")
+        line = html.unescape(line)
     line = " ".join(line.split())
+    if _GONE in line:
+        line = " ".join(_close_gaps(line).split())
     return line if any(map(str.isalnum, line)) else ""
 
 
 def _close_gaps(line: str) -> str:
     """Removes the marks, and what they left: "( ; born 1900)", "(, )", a space before a comma."""
-    pieces: list[str] = []
-    for piece in line.split(_GONE):
-        if pieces:
-            left, right = pieces[-1].rstrip(" ,;:"), piece.lstrip(" ,;:")
-            if left.endswith(("(", "[")) or right.startswith((")", "]")):
-                pieces[-1], piece = left, right
-            elif piece.lstrip(" ").startswith((",", ";", ".", ":")):
-                pieces[-1] = pieces[-1].rstrip(" ")
+    first, *rest = _GAPS.split(line)
+    pieces = [first]
+    for gap, piece in zip(rest[::2], rest[1::2], strict=True):
+        left, right = pieces[-1].rstrip(" ,;:"), piece.lstrip(" ,;:")
+        if left.endswith(("(", "[")) or right.startswith((")", "]")):
+            pieces[-1], piece = left, right
+        elif " " in gap and not piece.startswith((",", ";", ".", ":")):
+            pieces.append(" ")
         if piece:
             pieces.append(piece)
-    return "".join(pieces).replace("()", "").replace("[]", "")
+    return "".join(pieces).strip(" ").replace("()", "").replace("[]", "")

@@ -9,6 +9,7 @@ import numpy as np
 from etils import epath
 
 from bert_lamb.data.errors import DataError
+from bert_lamb.data.tokenization import TOKENIZER_FILES
 
 FORMAT_VERSION = 1
 MANIFEST_FILE = "manifest.json"
@@ -106,7 +107,7 @@ def read_manifest(directory: str | Path) -> Manifest:
         manifest = _checked_manifest(values)
     except (TypeError, ValueError) as error:
         raise DataError(f"{file}: not a manifest ({error}); {_HOW_TO_MAKE} again") from error
-    if not (folder / "tokenizer.json").exists():
+    if not any((folder / name).exists() for name in TOKENIZER_FILES):
         raise DataError(
             f"records {str(directory)!r}: tokenizer.json is missing; copy the whole directory, or "
             "make it again"

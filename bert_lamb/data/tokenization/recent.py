@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
-# What stands between two spaces keeps its ids. Two tables of this size hold what was seen last,
-# 25 MB at most; long strings (of languages without spaces) hardly come again and are not kept.
+# What stands between two spaces keeps its ids. Two tables of this size hold what was seen last, in
+# about 50 MB at most. Long strings (of languages without spaces) hardly come again: not kept.
 _CACHED_WORDS = 1 << 17
 _CACHED_LENGTH = 40
 

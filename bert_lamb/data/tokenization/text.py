@@ -24,6 +24,7 @@ _CJK = (
     (0x2B740, 0x2B81F), (0x2B820, 0x2CEAF), (0xF900, 0xFAFF), (0x2F800, 0x2FA1F),
 )  # fmt: skip
 _SEPARATORS = "\u2028\u2029"
+_LAST_BASIC = "\uffff"
 _SPACE_MARK = "\u2581"  # stands for a space in SentencePiece's tokens
 
 # A table of characters holds at most this many entries (4 MB); the rest is looked up each time.
@@ -69,7 +70,9 @@ def count_removed(text: str, keep_joiners: bool = False) -> int:
     """
     if text.isascii() and text.replace("\n", "").isprintable():  # most of English
         return 0
-    removed = len(_REMOVED_PATTERN.findall(text))
+    removed = len(_REMOVED_BASIC.findall(text))
+    if _BEYOND.search(text):
+        removed += len(_REMOVED_BEYOND.findall(text))
     if keep_joiners and removed:
         removed -= sum(map(text.count, _JOINERS))
     return removed
@@ -124,7 +127,15 @@ _REMOVED = {
     for character in map(chr, range(first, last + 1))
     if character == "\ufffd" or _is_removed(character)
 }
-_REMOVED_PATTERN = re.compile(f"[{re.escape(''.join(sorted(_REMOVED)))}\ud800-\udfff]")
+# Apart, since a class of characters beyond the basic plane is looked through range by range: 2.8
+# instead of 60 million characters a second.
+_BEYOND = re.compile("[\U00010000-\U0010ffff]")
+_REMOVED_BASIC = re.compile(
+    f"[{re.escape(''.join(sorted(c for c in _REMOVED if c <= _LAST_BASIC)))}\ud800-\udfff]"
+)
+_REMOVED_BEYOND = re.compile(
+    f"[{re.escape(''.join(sorted(c for c in _REMOVED if c > _LAST_BASIC)))}]"
+)
 _ASCII_WORD = re.compile(r"[^ !-/:-@\[-`{-~]+|[!-/:-@\[-`{-~]")
 
 
