@@ -155,7 +155,7 @@ def test_p30_text_does_not_depend_on_the_day(tmp_path):
         (":{| class=x\n| a\n|}\nb", "b"),
         ("{|\n| never closed\n\nb", "b"),
         ("<table><tr><td>a<table><tr><td>b</table></table>c", "c"),
-        ("( {{a}} ) b ({{c}}, d; {{e}}) f {{g}}, h [{{i}}]", "b (d) f, h"),
+        ("( {{a}} ) b ({{c}}, d; {{e}}) f, {{g}}, h {{j}}, k [{{i}}]", "b (d) f, h, k"),
         ("(a {{b}} {{c}}. ({{d}} {{e}}, born f) {{g}}{{h}}i{{j}} k{{l}}m", "(a. (born f) i km"),
         ("{{a}}\n***\n.\n| x", ""),
         ("a\r\nb", "a\nb"),

@@ -236,13 +236,15 @@ needs_tfds = pytest.mark.skipif(
 
 BUILDER = """if True:
     import sys
+    import numpy as np
     import tensorflow_datasets as tfds
 
     class MyProse(tfds.core.GeneratorBasedBuilder):
         VERSION = tfds.core.Version("1.2.0")
 
         def _info(self):
-            features = {"title": tfds.features.Text(), "text": tfds.features.Text(), "n": int}
+            text = tfds.features.Text()
+            features = {"title": text, "text": text, "n": np.int64}
             return tfds.core.DatasetInfo(
                 builder=self, features=tfds.features.FeaturesDict(features)
             )
@@ -316,7 +318,7 @@ def test_tfds_splits_versions_and_stretches(prepared, monkeypatch):
 @pytest.mark.parametrize(
     ("source", "field", "problem"),
     [
-        ("my_prose@valid", "text", r"split 'valid' cannot be used; it has the splits test, train"),
+        ("my_prose@valid", "text", r"split 'valid' cannot be used; it has the splits train, test"),
         ("my_prose:3.0.0", "text", r"only in version 1\.2\.0 prepared"),
         ("my_prose", "body", r"no column 'body'; it has .*'text'"),
         ("my_prose", "n", r"the feature 'n' is .*; expected Text"),
@@ -335,6 +337,15 @@ def test_tfds_sources_that_cannot_be_read_say_what_to_do(
 
 
 @needs_tfds
+def test_tfds_data_sets_in_another_format_name_the_command(tmp_path):
+    subprocess.run(
+        [sys.executable, "-c", BUILDER, str(tmp_path), "parquet"], check=True, capture_output=True
+    )
+    with pytest.raises(DataError, match=r"prepared as parquet; only array_record .*'array_record'"):
+        open_sources([f"tfds:my_prose?data_dir={tmp_path}"])
+
+
+@needs_tfds
 def test_tfds_shards_that_are_damaged_are_named(prepared, tmp_path):
     import shutil
 
@@ -347,7 +358,7 @@ def test_tfds_shards_that_are_damaged_are_named(prepared, tmp_path):
         with pytest.raises(DataError, match=r"my_prose-test\..*: cannot be read"):
             read(source)
     shard.unlink()
-    with pytest.raises(DataError, match="prepare the data set again"):
+    with pytest.raises(DataError, match=r"my_prose-test\..*: cannot be read .*No such file"):
         open_sources([source])
 
 

@@ -5,6 +5,7 @@ import hashlib
 import random
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import chain
 from pathlib import PurePath
 
 import numpy as np
@@ -150,28 +151,37 @@ class _ChunkMaker:
 
     def records(self, chunk: Sequence[Piece], name: str) -> list[bytes]:
         """Makes the examples of a chunk; `name` sets its random stream apart."""
-        documents = [self._encode(piece.text) for piece in chunk]
-        keys = [self.task.offset + piece.number for piece in chunk]
-        self._count_text(chunk, documents)
-        uses = [self._uses(key) for key in keys]
+        keys = np.array([self.task.offset + piece.number for piece in chunk])
+        text = self._encode([piece.text for piece in chunk], keys)
+        self._count_text(chunk, text)
+        uses = np.array([self._uses(key) for key in keys.tolist()])
         records: list[bytes] = []
         for copy in range(self.options.copies):
-            for turn in range(max(uses)):
-                chosen = [i for i, times in enumerate(uses) if times > turn]
-                text = self._with_donors([documents[i] for i in chosen], [keys[i] for i in chosen])
-                self.counts.used += text.num_own_tokens
+            for turn in range(uses.max()):
+                chosen = text if (uses > turn).all() else text.choose(uses > turn)
+                self.counts.used += len(chosen.ids)
                 # A string seeds by its hash (SHA-512), so neighbouring numbers give unrelated
                 # streams.
                 rng = random.Random(f"{self.options.seed}/{name}/{copy}/{turn}")
                 examples = make_examples(
-                    text, self.options.examples, rng, self.counts, sep_id=self.tokenizer.sep_id
-                )
+                    self._with_donors(chosen), self.options.examples, rng, self.counts,
+                    sep_id=self.tokenizer.sep_id,
+                )  # fmt: skip
                 self._count_examples(examples)
                 records += pack_all(examples, self.dtype)
         return records
 
-    def _encode(self, text: str) -> list[list[int]]:
-        return self.tokenizer.encode_batch(split_sentences(text, self.options.language))
+    def _encode(self, texts: Sequence[str], keys: np.ndarray) -> Documents:
+        documents = [split_sentences(text, self.options.language) for text in texts]
+        encoded = self.tokenizer.encode_flat(list(chain.from_iterable(documents)))
+        self.counts.removed_characters += encoded.removed
+        ends = np.concatenate([[0], encoded.ends])
+        return Documents(
+            encoded.ids.astype(self.dtype),
+            encoded.ends,
+            ends[np.cumsum(list(map(len, documents)))],
+            keys,
+        )
 
     def _uses(self, number: int) -> int:
         """Returns how often a document is used: the weight, its fraction drawn by lot."""
@@ -181,24 +191,24 @@ class _ChunkMaker:
         lot = hashlib.blake2b(f"{self.options.seed}/{number}".encode(), digest_size=8).digest()
         return whole + (int.from_bytes(lot, "little") < (self.task.weight - whole) * 2**64)
 
-    def _with_donors(self, documents: list[list[list[int]]], keys: list[int]) -> Documents:
-        """Flattens documents, and adds the donors to few of them if the kind of examples asks."""
-        lent = []
-        if self.options.examples.min_documents > 1 and len(set(keys)) < _FEW_DOCUMENTS:
-            lent = [i for i in range(len(self.make.donors)) if i not in keys]
-        documents = documents + [self._encode(self.make.donors[i]) for i in lent]
-        return Documents.from_lists(documents, keys + lent, len(lent), self.dtype)
+    def _with_donors(self, text: Documents) -> Documents:
+        """Adds the donors to few documents, if the kind of examples needs others."""
+        keys = set(text.keys.tolist())
+        if self.options.examples.min_documents < 2 or len(keys) >= _FEW_DOCUMENTS:
+            return text
+        lent = [i for i in range(len(self.make.donors)) if i not in keys]
+        removed = self.counts.removed_characters
+        donors = self._encode([self.make.donors[i] for i in lent], np.array(lent, np.int64))
+        self.counts.removed_characters = removed  # counted where they are at home
+        return text.lend(donors)
 
-    def _count_text(self, chunk: Sequence[Piece], documents: Sequence[list[list[int]]]) -> None:
+    def _count_text(self, chunk: Sequence[Piece], text: Documents) -> None:
         counts = self.counts
-        for piece, sentences in zip(chunk, documents, strict=True):
-            lengths = list(map(len, sentences))
-            counts.documents += piece.part == 0
-            counts.documents_empty += not any(lengths)
-            counts.sentences += len(lengths) - lengths.count(0)
-            counts.tokens += sum(lengths)
-            counts.removed_characters += self.tokenizer.count_removed(piece.text)
-            counts.unknown += sum(ids.count(self.tokenizer.unk_id) for ids in sentences)
+        counts.documents += sum(piece.part == 0 for piece in chunk)
+        counts.documents_empty += int((np.diff(text.document_ends, prepend=0) == 0).sum())
+        counts.sentences += int((np.diff(text.sentence_ends, prepend=0) > 0).sum())
+        counts.tokens += len(text.ids)
+        counts.unknown += int((text.ids == self.tokenizer.unk_id).sum())
 
     def _count_examples(self, examples: Examples) -> None:
         if not len(examples):

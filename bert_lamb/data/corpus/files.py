@@ -8,7 +8,6 @@ space of any kind at the two ends of a line goes, so a line of nothing else is b
 
 import codecs
 import io
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
@@ -17,9 +16,8 @@ from typing import BinaryIO
 
 from bert_lamb.data.corpus import document
 from bert_lamb.data.corpus.document import Document, ReadStats, split_parts
-from bert_lamb.data.corpus.packed import open_unpacked, plain_name
+from bert_lamb.data.corpus.packed import open_unpacked, plain_name, stored_size
 from bert_lamb.data.corpus.policy import OnError, mend_utf8
-from bert_lamb.data.corpus.remote import is_remote, remote_size
 from bert_lamb.data.errors import DataError
 
 _PIECE_BYTES = 1 << 20  # files are read in blocks of this size; a longer line of text is divided
@@ -41,7 +39,7 @@ class FileSplit:
     @property
     def size(self) -> int:
         """Bytes of the file as it is stored."""
-        return remote_size(self.name) if is_remote(self.name) else os.stat(self.name).st_size
+        return stored_size(self.name)
 
     def read(self, stats: ReadStats) -> Iterator[Document]:
         """Yields the documents of the file.

@@ -3,6 +3,7 @@
 import bz2
 import io
 import lzma
+import os
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,7 +12,7 @@ from typing import Any, BinaryIO
 
 import zstandard
 
-from bert_lamb.data.corpus.remote import is_remote, open_remote
+from bert_lamb.data.corpus.remote import is_remote, open_remote, remote_size
 from bert_lamb.data.errors import DataError
 
 # Few enough bytes that what they unpack to fits in memory, even if they were made to swell.
@@ -43,6 +44,20 @@ def open_unpacked(file: str) -> Iterator[BinaryIO]:
 def open_raw(file: str) -> BinaryIO:
     """Opens a local or remote file as it is stored."""
     return open_remote(file) if is_remote(file) else open(file, "rb")
+
+
+def stored_size(file: str) -> int:
+    """Returns the bytes of a local or remote file as it is stored.
+
+    Raises:
+        DataError: if it cannot be found or reached.
+    """
+    if is_remote(file):
+        return remote_size(file)
+    try:
+        return os.stat(file).st_size
+    except OSError as error:
+        raise DataError(f"{file}: cannot be read ({error}); check the file") from error
 
 
 def packing_of(file: str) -> str | None:

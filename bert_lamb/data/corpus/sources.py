@@ -167,10 +167,7 @@ def _expand(source: str, pattern: str, recursive: bool) -> tuple[str, ...]:
         found, is_dir = find_remote(pattern, recursive)
     else:
         found, is_dir = _find_local(source, pattern, recursive)
-    root = pattern if is_dir else ""
-    files = sorted(
-        name for name in found if name == pattern or not _hidden(name.removeprefix(root))
-    )
+    files = sorted(n for n in found if n == pattern or not Path(n).name.startswith("."))
     if is_dir and any(Path(name).name in ("state.json", "dataset_dict.json") for name in files):
         raise DataError(
             f"source {source!r}: looks like a Hugging Face data set; write hf:{pattern}"
@@ -204,8 +201,3 @@ def _find_local(source: str, pattern: str, recursive: bool) -> tuple[list[str], 
     except (OSError, re.error) as error:  # a name too long, say
         raise DataError(f"source {source!r}: cannot be looked up ({error})") from error
     return [name for name in found if Path(name).is_file()], path.is_dir()
-
-
-def _hidden(name: str) -> bool:
-    """Whether a file is hidden by a dot before its name."""
-    return Path(name).name.startswith(".")

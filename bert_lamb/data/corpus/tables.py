@@ -13,9 +13,9 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from bert_lamb.data.corpus.document import Document, ReadStats
-from bert_lamb.data.corpus.packed import open_raw
+from bert_lamb.data.corpus.packed import open_raw, stored_size
 from bert_lamb.data.corpus.policy import OnError
-from bert_lamb.data.corpus.remote import is_remote, remote_size
+from bert_lamb.data.corpus.remote import is_remote
 from bert_lamb.data.corpus.rows import Rows, check_text_column
 from bert_lamb.data.errors import DataError
 
@@ -46,7 +46,7 @@ class ParquetSplit:
     @property
     def size(self) -> int:
         """Bytes of the file as it is stored."""
-        return _stored_size(self.name)
+        return stored_size(self.name)
 
     def read(self, stats: ReadStats) -> Iterator[Document]:
         """Yields the documents of the file.
@@ -86,7 +86,7 @@ class ArrowSplit:
     @property
     def size(self) -> int:
         """Bytes of the file as it is stored."""
-        return _stored_size(self.name)
+        return stored_size(self.name)
 
     def read(self, stats: ReadStats) -> Iterator[Document]:
         """Yields the documents of the file.
@@ -167,13 +167,6 @@ def _read_json(folder: str, name: str) -> dict[str, Any] | None:
     return value
 
 
-def _stored_size(file: str) -> int:
-    if is_remote(file):
-        return remote_size(file)
-    with open(file, "rb") as raw:
-        return raw.seek(0, 2)
-
-
 @contextmanager
 def _arrow_errors(file: str, kind: str) -> Iterator[None]:
     """Says what went wrong in this project's words."""
@@ -185,7 +178,14 @@ def _arrow_errors(file: str, kind: str) -> Iterator[None]:
         yield
     except DataError:
         raise
-    except (OSError, EOFError, LookupError, MemoryError, ValueError, pyarrow.ArrowException) as error:
+    except (
+        OSError,
+        EOFError,
+        LookupError,
+        MemoryError,
+        ValueError,
+        pyarrow.ArrowException,
+    ) as error:
         said = " ".join(str(error).split())
         raise DataError(
             f"{file}: cannot be read as {kind} ({said:.200}); check that it is one and complete"

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bert_lamb.data.corpus.document import Document, ReadStats
+from bert_lamb.data.corpus.packed import stored_size
 from bert_lamb.data.corpus.policy import OnError
 from bert_lamb.data.corpus.remote import is_remote
 from bert_lamb.data.corpus.rows import Rows, check_text_column
@@ -114,10 +115,12 @@ def open_tfds(source: str, on_error: OnError, text_field: str) -> tuple[TfdsSpli
         )
     features = info.features if hasattr(info.features, "keys") else {}
     check_text_column(f"source 'tfds:{source}'", text_field, list(features))
-    if features[text_field].shape != () or features[text_field].np_dtype.kind not in "OSU":
+    feature = features[text_field]
+    if feature.shape != () or getattr(feature.np_dtype, "kind", "") not in ("O", "S", "U"):
+        shown = " ".join(repr(feature).split())
         raise DataError(
-            f"source 'tfds:{source}': the feature {text_field!r} is {features[text_field]!r}; "
-            "expected Text (--text-field names the feature)"
+            f"source 'tfds:{source}': the feature {text_field!r} is {shown:.80}; expected Text "
+            "(--text-field names the feature)"
         )
     if not instructions:
         raise DataError(f"source 'tfds:{source}': split {split!r} holds no example; name another")
@@ -128,10 +131,7 @@ def _split(folder: str, part: Any, on_error: OnError, text_field: str) -> TfdsSp
     file, total = str(part.filename), int(part.examples_in_shard)
     take = total - part.skip if part.take < 0 else int(part.take)
     stretch = "" if take == total else f"[{part.skip}:{part.skip + take}]"
-    try:
-        stored = os.stat(file).st_size * take // max(1, total)
-    except OSError as error:
-        raise DataError(f"{file}: cannot be read ({error}); prepare the data set again") from error
+    stored = stored_size(file) * take // max(1, total)
     return TfdsSplit(file + stretch, folder, file, int(part.skip), take, stored, on_error,
                      text_field)  # fmt: skip
 

@@ -1,15 +1,15 @@
 """The prose of a page of wikitext.
 
 Kept: paragraphs, the items of lists (a line each) and the shown text of links. Left out: templates
-and parameters with all they hold, tables, references, formulas, galleries, code, comments, headings
-(as in BERT's own corpus, Devlin et al., section 3.1), links to files and categories, links to other
-languages, and magic words. Nothing is expanded, so {{CURRENTDAY}} is gone like any other template
-and the text never depends on the day.
+and parameters with all they hold, tables, references, formulas, galleries, listings, comments,
+headings (as in BERT's own corpus, Devlin et al., section 3.1), links to files and categories, links
+to other languages, and magic words. Nothing is expanded, so {{CURRENTDAY}} is gone like any other
+template and the text never depends on the day.
 
 The time is linear in the length of the page, also for markup made to be slow: a page is scanned
 once for braces and extension tags, as MediaWiki's preprocessor does, and once for the rest, without
-backtracking. mwparserfromhell, a full parser, takes 22 s for 20 kB of "{{a|", four times as much
-for twice the length, and ten times as long as this on ordinary pages.
+backtracking. The full parser mwparserfromhell was measured at 0.16, 0.6, 2.8 and 22 s for 2.5, 5,
+10 and 20 kB of "{{a|", cannot be interrupted, and takes over ten times as long on ordinary pages.
 """
 
 import html
@@ -232,6 +232,8 @@ def _close_gaps(line: str) -> str:
             pieces[-1], piece = left, right
         elif " " in gap and not piece.startswith((",", ";", ".", ":")):
             pieces.append(" ")
+        if left != pieces[-1] and piece.startswith(","):  # "the function, {{f}}, which"
+            pieces[-1] = left
         if piece:
             pieces.append(piece)
     return "".join(pieces).strip(" ").replace("()", "").replace("[]", "")

@@ -79,6 +79,31 @@ class Documents:
             num_donors,
         )
 
+    def choose(self, chosen: np.ndarray) -> "Documents":
+        """Returns the documents, none of them a donor, for which `chosen` is true. bool [d]."""
+        lengths = np.diff(self.document_ends, prepend=0)
+        keep = np.repeat(chosen, lengths)
+        kept = np.concatenate([[0], np.cumsum(keep)])
+        inside = np.repeat(chosen, np.diff(
+            np.searchsorted(self.sentence_ends, self.document_ends, side="right"), prepend=0
+        ))  # fmt: skip
+        return Documents(
+            self.ids[keep],
+            kept[self.sentence_ends[: len(inside)][inside]],
+            np.cumsum(lengths[chosen]),
+            self.keys[chosen],
+        )
+
+    def lend(self, donors: "Documents") -> "Documents":
+        """Returns these documents with `donors` behind them."""
+        return Documents(
+            np.concatenate([self.ids, donors.ids]),
+            np.concatenate([self.sentence_ends, len(self.ids) + donors.sentence_ends]),
+            np.concatenate([self.document_ends, len(self.ids) + donors.document_ends]),
+            np.concatenate([self.keys, donors.keys]),
+            num_donors=len(donors.keys),
+        )
+
     @property
     def num_own_tokens(self) -> int:
         """Tokens of the documents that are made into examples, donors not counted."""

@@ -7,9 +7,10 @@ A record set is a directory:
     tokenizer.json, vocab.txt
     pairs-00000-of-00008.array_record ...
 
-A record is an unmasked example, little-endian: a byte of flags, a zero byte, the length of the first
-segment as uint16, then the ids of both segments without [CLS] and the [SEP] behind either, as uint16
-where the vocabulary has at most 65,536 tokens and as uint32 otherwise (the manifest says which). The
-second segment runs to the end of the record. Flags: bit 0 is the label of the pair (the second
-segment is from another document, or the two are swapped); bit 1 says that there is one segment only.
+A record is an unmasked example, little-endian: a byte of flags, a zero byte, the length of the
+first segment as uint16, then the ids of both segments without [CLS] and the [SEP] behind either, as
+uint16 where the vocabulary has at most 65,536 tokens and as uint32 otherwise (the manifest says
+which). The second segment runs to the end of the record. Flags: bit 0 is the label of the pair (the
+second segment is from another document, or the two are swapped); bit 1 says that there is one
+segment only.
 """

@@ -10,7 +10,6 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +85,7 @@ class SentencePiece(Tokenizer):
         own = content.kind == BPE and content.identity and content.words_apart
         whole = content.pieces.index(SPACE_MARK) if SPACE_MARK in content.pieces else None
         own &= whole is not None and content.types[whole] == NORMAL
-        self._known = RecentWords(lambda word: tuple(self._core.encode(word))) if own else None
+        self._known = RecentWords(self._core.encode) if own else None
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """Returns the ids of each text, without special tokens but [UNK]."""
@@ -96,8 +95,7 @@ class SentencePiece(Tokenizer):
             texts = [text.encode("utf-8", "replace").decode() for text in texts]  # lone surrogates
         if self._known is None or any(SPACE_MARK in text for text in texts):
             return self._core.encode(list(texts), num_threads=1)
-        ids_of = self._known.__getitem__
-        return [list(chain.from_iterable(map(ids_of, text.split(" ")))) for text in texts]
+        return [self._known.ids(text.split(" ")).tolist() for text in texts]
 
     def count_removed(self, text: str) -> int:
         """Counts the characters that leave no trace; 0 for a model with its own normalizer."""

@@ -6,7 +6,9 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,6 +16,40 @@ from bert_lamb.data.errors import DataError
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 _UNUSED = re.compile(r"\[unused\d+\]")
+
+
+class Encoded(NamedTuple):
+    """Ids of several texts.
+
+    Attributes:
+        ids: of all texts, one after the other. uint32 [n]
+        ends: where each text ends in them. int64 [texts]
+        removed: characters that left no trace in them; see Tokenizer.count_removed.
+    """
+
+    ids: np.ndarray
+    ends: np.ndarray
+    removed: int
+
+
+def interleave(which: np.ndarray, first: Encoded, second: Encoded) -> Encoded:
+    """Puts texts together that were encoded in two groups.
+
+    Args:
+        which: for each text, whether it is the next one of `first` (or of `second`). bool [texts]
+        first: one group.
+        second: the other.
+    """
+    if not len(first.ends) or not len(second.ends):
+        ids, ends, _ = first if len(first.ends) else second
+        return Encoded(ids, ends, first.removed + second.removed)
+    lengths = np.empty(len(which), np.int64)
+    lengths[which] = np.diff(first.ends, prepend=0)
+    lengths[~which] = np.diff(second.ends, prepend=0)
+    of_first = np.repeat(which, lengths)
+    ids = np.empty(len(of_first), first.ids.dtype)
+    ids[of_first], ids[~of_first] = first.ids, second.ids
+    return Encoded(ids, np.cumsum(lengths), first.removed + second.removed)
 
 
 class Tokenizer(ABC):
@@ -61,6 +97,15 @@ class Tokenizer(ABC):
     @abstractmethod
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """Returns the ids of each text, without special tokens but [UNK]."""
+
+    def encode_flat(self, texts: Sequence[str]) -> Encoded:
+        """Returns the ids of all texts in one array, without special tokens but [UNK]."""
+        lists = self.encode_batch(texts)
+        return Encoded(
+            np.fromiter(chain.from_iterable(lists), np.uint32),
+            np.cumsum(list(map(len, lists)), dtype=np.int64),
+            sum(map(self.count_removed, texts)),
+        )
 
     @abstractmethod
     def count_removed(self, text: str) -> int:

@@ -22,7 +22,12 @@ from tokenizers import models
 from bert_lamb.data.errors import DataError
 from bert_lamb.data.tokenization.recent import RecentWords
 from bert_lamb.data.tokenization.text import TextOptions, count_removed, split_words
-from bert_lamb.data.tokenization.tokenizer import SPECIAL_TOKENS, Tokenizer
+from bert_lamb.data.tokenization.tokenizer import (
+    SPECIAL_TOKENS,
+    Encoded,
+    Tokenizer,
+    interleave,
+)
 from bert_lamb.data.tokenization.wordpiece_json import PREFIX, canonical_json, to_json
 
 WORD_LIMIT = 100  # characters; a longer word is [UNK]
@@ -30,8 +35,9 @@ WORD_LIMIT = 100  # characters; a longer word is [UNK]
 # Where a text is cut before its parts are looked up: at the most frequent marks, so that "dog,"
 # and "dog" are one entry. Most closing marks have a space behind them already. Any other mark is
 # cut off when a part is met first.
+_JOINT = "\n"
 _CUTS = [(mark, f" {mark}") for mark in ",.;:)"] + [("(", "( ")]
-_CUTS += [(mark, f" {mark} ") for mark in "'\"-"]
+_CUTS += [(mark, f" {mark} ") for mark in ("'", '"', "-", _JOINT)]
 _WIDE_MARKS = "\u201c\u201d\u2019\u2018\u2014\u2013\u2026"  # quotes, dashes, ellipsis
 _SPACE_BEFORE_MARK = re.compile(r" ([.,;:!?])")
 
@@ -67,13 +73,45 @@ class WordPiece(Tokenizer):
             max_input_chars_per_word=WORD_LIMIT,
             continuing_subword_prefix=PREFIX,
         )
-        self._ids = tuple(ids.values())  # one object for each id: less memory, fewer cache misses
+        # Beyond the vocabulary, between the ids while they are gathered: the end of a text, and
+        # behind it the mark of a removed character.
+        self._joint_id = len(tokens)
         self._known = RecentWords(self._encode)
+
+    def encode_flat(self, texts: Sequence[str]) -> Encoded:
+        """Returns the ids of all texts in one array, without special tokens but [UNK]."""
+        # ASCII texts apart from the others: Python handles such strings several times as fast, but
+        # one other character in a string makes all of it slow.
+        is_ascii = np.array([text.isascii() for text in texts], bool)
+        plain = self._encode_joined([text for text in texts if text.isascii()])
+        other = self._encode_joined([text for text in texts if not text.isascii()])
+        return interleave(is_ascii, plain, other)
+
+    def _encode_joined(self, texts: Sequence[str]) -> Encoded:
+        if not texts:
+            return Encoded(np.empty(0, np.uint32), np.empty(0, np.int64), 0)
+        # All texts at once, divided by line feeds: a step for each of them would cost more than
+        # its words. To the rules a line feed inside of a text is a space.
+        joined = _JOINT.join([text.replace(_JOINT, " ") for text in texts])
+        if self.options.nfc or "\u03a3" in joined:
+            # What a capital sigma becomes depends on what follows, and so does NFC.
+            parts = joined.replace(_JOINT, f" {_JOINT} ").split(" ")
+        else:
+            parts = self._cut(joined)
+        ids = self._known.ids(parts)
+        removed = 0
+        if ids.max(initial=0) > self._joint_id:
+            is_trace = ids > self._joint_id
+            removed, ids = int(is_trace.sum()), ids[~is_trace]
+        is_joint = ids == self._joint_id
+        ends = np.flatnonzero(is_joint)
+        ends = np.append(ends - np.arange(len(ends)), len(ids) - len(ends))
+        return Encoded(ids[~is_joint], ends, removed)
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """Returns the ids of each text, without special tokens but [UNK]."""
-        ids_of = self._known.__getitem__
-        return [list(chain.from_iterable(map(ids_of, self._cut(text)))) for text in texts]
+        ids, ends, _ = self.encode_flat(texts)
+        return [part.tolist() for part in np.split(ids, ends)[: len(texts)]]
 
     def count_removed(self, text: str) -> int:
         """Counts the characters of `text` that leave no trace in its ids."""
@@ -102,9 +140,6 @@ class WordPiece(Tokenizer):
     def _cut(self, text: str) -> list[str]:
         """Cuts a text where no rule looks across, so that the parts can be encoded apart."""
         if not text.isascii():
-            # What a capital sigma becomes depends on what follows, and so does NFC.
-            if self.options.nfc or "\u03a3" in text:
-                return text.split(" ")
             for mark in _WIDE_MARKS:
                 text = text.replace(mark, f" {mark} ")
         if self.options.lowercase:
@@ -113,17 +148,18 @@ class WordPiece(Tokenizer):
             text = text.replace(mark, apart)
         return text.split(" ")
 
-    def _encode(self, text: str) -> tuple[int, ...]:
-        """Ids of a text that has not been seen lately."""
+    def _encode(self, text: str) -> list[int]:
+        """Ids of a text that has not been seen lately, with a mark for each removed character."""
+        if text == _JOINT:
+            return [self._joint_id]
         if text.isascii() and text.isalnum():  # most of them: one word as it is
-            return tuple(self._pieces(text.lower() if self.options.lowercase else text))
-        words = split_words(text, self.options)
-        return tuple(chain.from_iterable(map(self._pieces, words)))
+            return self._pieces(text.lower() if self.options.lowercase else text)
+        marks = [self._joint_id + 1] * count_removed(text)
+        return [*marks, *chain.from_iterable(map(self._pieces, split_words(text, self.options)))]
 
     def _pieces(self, word: str) -> list[int]:
         """Cuts a word into the longest tokens from the left; [UNK] if one is lacking."""
-        shared = self._ids
-        return [shared[piece.id] for piece in self._model.tokenize(word)]
+        return [piece.id for piece in self._model.tokenize(word)]
 
 
 def check_tokens(tokens: Sequence[str], origin: str) -> dict[str, int]:
