@@ -35,8 +35,8 @@ def _add_vocab(steps: argparse._SubParsersAction) -> None:
     vocab.add_argument("--size", type=int, default=30000, help="tokens wanted (default 30000)")
     vocab.add_argument(
         "--model", choices=("wordpiece", "unigram", "bpe"), default="wordpiece",
-        help="kind of vocabulary: WordPiece as BERT's (default), or SentencePiece's unigram or BPE, "
-        "for languages that do not put spaces between words",
+        help="kind of vocabulary: BERT's WordPiece (default), or SentencePiece's unigram or BPE, for "
+        "languages that do not put spaces between words",
     )  # fmt: skip
     _add_text_options(vocab)
     vocab.add_argument("--output", required=True, help="folder to make for the vocabulary")
@@ -141,9 +141,11 @@ def _add_text_options(parser: argparse.ArgumentParser) -> None:
 def _add_sources(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--source", action="append", required=True, metavar="TEXT",
-        help="a file, a quoted glob or a folder of .txt (documents divided by blank lines) or "
-        ".jsonl files, plain or .gz .xz .zst, local or gs://; `python:` is the English prose that "
-        "this Python carries; give it several times for several sources",
+        help="a file, a quoted glob or a folder: .txt (documents divided by blank lines), .jsonl, "
+        ".xml (a MediaWiki dump), .parquet, .arrow; packed as .gz .xz .zst .bz2 or not, local, gs:// "
+        "or s3://. A prefix says what else it is: whole: (a file a document), wikiextractor:, "
+        "hf:FOLDER, tfds:NAME; `python:` is the English prose that this Python carries. Give it "
+        "several times for several sources",
     )  # fmt: skip
     parser.add_argument(
         "--text-field", default="text", help="key of the text in .jsonl files, default text"

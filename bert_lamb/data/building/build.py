@@ -159,7 +159,8 @@ class _Build:
             range(num_shards),
             lambda done: self.progress(Progress("write", done, total)),
         )
-        self.tokenizer.save(folder)
+        for file in (self.place.folder / "tokenizer").iterdir():
+            (folder / file.name).write_bytes(file.read_bytes())
         report = self._report(tasks, parts, reports)
         manifest = self._manifest(parts, shards, report)
         write_json(folder / REPORT_FILE, report.to_dict())

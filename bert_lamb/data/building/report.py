@@ -246,11 +246,12 @@ class DataReport:
         """Returns the report as text of two columns, warnings last."""
         c, f = self.counts, self.figures
         rows = [row for source in self.sources for row in _source_rows(source)]
+        uses = f"; {c.used:,} with copies and weights" * (c.used != c.tokens)
         exact = "" if self.duplicates_share == 1 else f" (from {self.duplicates_share:.2%} of all)"
         rows += [
             ("documents", f"{c.documents:,} ({c.documents_empty:,} without a token)"),
             ("sentences", f"{c.sentences:,} ({f['mean_sentences']:.1f} per document)"),
-            ("tokens read", f"{c.tokens:,}, used {c.used:,} times in all"),
+            ("tokens read", f"{c.tokens:,}{uses}"),
             ("tokens written", f"{c.written:,} ({f['kept_share']:.2%})"),
             ("tokens truncated", f"{c.truncated:,}"),
             ("random second segments", f"{c.borrowed:,} tokens on top"),

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from array_record.python import array_record_module
 
+_REPORTED_AT_ONCE = 1 << 20  # bytes
 # One record per chunk: with the library's default group of records, reading one at random would
 # read and unpack them all. So short a chunk of ids hardly compresses, hence not at all.
 _WRITER_OPTIONS = "group_size:1,uncompressed"
@@ -25,16 +26,20 @@ def write_shard(
     Args:
         file: local path.
         records: packed examples.
-        advance: called with the bytes of every record.
+        advance: called now and then with the bytes of records written since.
 
     Returns:
         How many records it holds.
     """
     writer = array_record_module.ArrayRecordWriter(str(file), _WRITER_OPTIONS)
-    count = 0
+    count = size = 0
     for record in records:
         writer.write(record)
-        advance(len(record))
         count += 1
+        size += len(record)
+        if size >= _REPORTED_AT_ONCE:
+            advance(size)
+            size = 0
     writer.close()
+    advance(size)
     return count
