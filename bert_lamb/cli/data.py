@@ -35,8 +35,8 @@ def _add_vocab(steps: argparse._SubParsersAction) -> None:
     vocab.add_argument("--size", type=int, default=30000, help="tokens wanted (default 30000)")
     vocab.add_argument(
         "--model", choices=("wordpiece", "unigram", "bpe"), default="wordpiece",
-        help="kind of vocabulary: BERT's WordPiece (default), or SentencePiece's unigram or BPE, for "
-        "languages that do not put spaces between words",
+        help="kind of vocabulary: BERT's WordPiece (default), or SentencePiece's unigram or BPE, "
+        "for languages without spaces between words",
     )  # fmt: skip
     _add_text_options(vocab)
     vocab.add_argument("--output", required=True, help="folder to make for the vocabulary")
@@ -142,10 +142,10 @@ def _add_sources(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--source", action="append", required=True, metavar="TEXT",
         help="a file, a quoted glob or a folder: .txt (documents divided by blank lines), .jsonl, "
-        ".xml (a MediaWiki dump), .parquet, .arrow; packed as .gz .xz .zst .bz2 or not, local, gs:// "
-        "or s3://. A prefix says what else it is: whole: (a file a document), wikiextractor:, "
-        "hf:FOLDER, tfds:NAME; `python:` is the English prose that this Python carries. Give it "
-        "several times for several sources",
+        ".xml (a MediaWiki dump), .parquet, .arrow; packed as .gz .xz .zst .bz2 or not, local, "
+        "gs:// or s3://. A prefix says what else it is: whole: (a file a document), "
+        "wikiextractor:, hf:FOLDER, tfds:NAME; `python:` is the English prose that this Python "
+        "carries. Give it several times for several sources",
     )  # fmt: skip
     parser.add_argument(
         "--text-field", default="text", help="key of the text in .jsonl files, default text"
@@ -173,6 +173,7 @@ def _data_vocab(args: argparse.Namespace) -> int:
             f"--output={args.output!r}: expected a folder without a vocabulary, since records made "
             "with it would be lost; name another one, or add --overwrite"
         )
+    Path(args.output).mkdir(parents=True, exist_ok=True)  # a fault here is better found first
     stats = ReadStats()
     texts = read_texts(sources, stats)
     options = _text_options(args)

@@ -1,8 +1,13 @@
-"""Data: text to unmasked sentence-pair records, and records to masked batches.
+"""Data: text to unmasked records, and records to masked batches.
 
-Left to right: corpus and python_prose read documents, sentences and tokenizer turn them into ids,
-examples pairs them, records stores the pairs, build drives all of that over a pool of processes and
-report says what became of every token; at train time masking and pipeline make batches of them.
+Folders, left to right:
+    corpus: what a user names as a source of text, as documents. (sentences: documents divided.)
+    tokenization: text to ids.
+    examples: documents of sentences of ids to unmasked examples.
+    records: examples on disk.
+    building: drives all of that, over processes or machines, and reports what became of the text.
+    batches: records to masked batches at train time.
+    exchange: other programs' masked records, out and in. (inspection: records for the eye.)
 
-Nothing here imports JAX, so that worker processes start fast; only pipeline imports Grain.
+Nothing here imports JAX, so that worker processes start fast; only batches imports Grain.
 """

@@ -217,6 +217,17 @@ def test_existing_output_is_kept_unless_asked(tmp_path, tokenizer, text_file):
     assert left_behind(tmp_path) == ["mine", "out"]
 
 
+def test_builds_of_one_process_do_not_mix(tmp_path, tokenizer, text_file, make_text):
+    """Another vocabulary, other text and other shards in the same place as before."""
+    other = make_text(tmp_path / "other.txt", documents=40, seed=9)
+    texts = [other.read_text()]
+    build(text_file, tmp_path / "out", tokenizer, num_shards=3)
+    for name in ("out", "fresh"):
+        build(other, tmp_path / name, type(tokenizer).train(texts, 200), num_shards=2, seed=4,
+              overwrite=True)  # fmt: skip
+    assert digests(tmp_path / "out") == digests(tmp_path / "fresh")
+
+
 def test_a_failure_half_way_leaves_the_old_records_and_goes_on(
     tmp_path, tokenizer, text_file, monkeypatch
 ):

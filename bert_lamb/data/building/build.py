@@ -120,7 +120,13 @@ class _Build:
         tokenizer.mkdir(exist_ok=True)
         self.tokenizer.save(tokenizer)
         donors = [donor for found in gathered for donor in found.donors][:2]
-        make = Make(str(self.place.folder / "parts"), str(tokenizer), self.options, tuple(donors))
+        make = Make(
+            str(self.place.folder / "parts"),
+            str(tokenizer),
+            self.tokenizer.hash,
+            self.options,
+            tuple(donors),
+        )
         chars = sum(task.block.chars for task in tasks)
         made: list[dict[str, Part]] = self.executor.run(
             make, tasks, lambda done: self.progress(Progress("make", done, chars))

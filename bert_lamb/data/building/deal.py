@@ -1,6 +1,5 @@
 """The last stage of a build: shards are written from the parts."""
 
-import functools
 import json
 import shutil
 import tempfile
@@ -32,12 +31,11 @@ class Index:
         """Writes the index for `Deal` to find."""
         save_json(file, {"parts": self.parts, "num_shards": self.num_shards})
 
-    @staticmethod
-    @functools.lru_cache(maxsize=4)
-    def load(file: str) -> "Index":
+    @classmethod
+    def load(cls, file: epath.Path) -> "Index":
         """Reads what `save` wrote."""
-        values = json.loads(epath.Path(file).read_bytes())
-        return Index(tuple((name, first) for name, first in values["parts"]), values["num_shards"])
+        values = json.loads(file.read_bytes())
+        return cls(tuple((name, first) for name, first in values["parts"]), values["num_shards"])
 
 
 @dataclass(frozen=True)
@@ -59,7 +57,7 @@ class Deal:
         summary = self._summary(number)
         if load_json(summary) is not None:
             return
-        index = Index.load(f"{self.folder}/{self.name}.json")
+        index = Index.load(epath.Path(self.folder) / f"{self.name}.json")
         name = shard_name(number, index.num_shards)
         records = (
             record

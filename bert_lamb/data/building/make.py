@@ -80,12 +80,14 @@ class Make:
     Attributes:
         folder: where the parts go.
         tokenizer: folder of the tokenizer.
+        tokenizer_hash: its hash, since another build may have had another one there.
         options: of the build.
         donors: beginnings of the corpus's first two documents, which are numbered 0 and 1.
     """
 
     folder: str
     tokenizer: str
+    tokenizer_hash: str
     options: BuildOptions
     donors: tuple[str, ...]
 
@@ -129,8 +131,8 @@ class Make:
         folder = epath.Path(self.folder)
         file, hashes = folder / f"{task.name}.{name}", folder / f"{task.name}.{name}.hashes"
         with replacing(hashes) as out:
-            blake2b = hashlib.blake2b
-            out.write(b"".join([blake2b(record, digest_size=8).digest() for record in records]))
+            digests = (hashlib.blake2b(record, digest_size=8).digest() for record in records)
+            out.write(b"".join(digests))
         size = write_part(file, records, self.options.num_shards)
         largest = int(payload(records, maker.dtype).max())
         return Part(str(file), str(hashes), maker.counts, largest, size)
@@ -146,7 +148,7 @@ class _ChunkMaker:
 
     def __post_init__(self) -> None:
         self.options = self.make.options
-        self.tokenizer = _load_tokenizer(self.make.tokenizer)
+        self.tokenizer = _load_tokenizer(self.make.tokenizer, self.make.tokenizer_hash)
         self.dtype = id_dtype(self.tokenizer.vocab_size)
 
     def records(self, chunk: Sequence[Piece], name: str) -> list[bytes]:
@@ -179,7 +181,7 @@ class _ChunkMaker:
         return Documents(
             encoded.ids.astype(self.dtype),
             encoded.ends,
-            ends[np.cumsum(list(map(len, documents)))],
+            ends[np.cumsum(list(map(len, documents)), dtype=np.int64)],
             keys,
         )
 
@@ -197,6 +199,8 @@ class _ChunkMaker:
         if self.options.examples.min_documents < 2 or len(keys) >= _FEW_DOCUMENTS:
             return text
         lent = [i for i in range(len(self.make.donors)) if i not in keys]
+        if not lent:
+            return text
         removed = self.counts.removed_characters
         donors = self._encode([self.make.donors[i] for i in lent], np.array(lent, np.int64))
         self.counts.removed_characters = removed  # counted where they are at home
@@ -223,7 +227,8 @@ class _ChunkMaker:
 
 
 @functools.lru_cache(maxsize=2)
-def _load_tokenizer(folder: str) -> Tokenizer:
+def _load_tokenizer(folder: str, hash: str) -> Tokenizer:
+    """Loads a tokenizer once for each process; `hash` is part of what it is kept by."""
     return Tokenizer.load(folder)
 
 
