@@ -1,7 +1,8 @@
 """Record sets for the eye: what they hold, and examples as text."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -27,15 +28,27 @@ def describe_records(directory: str | Path) -> str:
         f"{len(sizes)} shards of {min(sizes):,} to {max(sizes):,} examples",
         f"vocabulary of {m.vocab_size:,} tokens, hash {m.tokenizer_hash[:12]}; "
         f"largest id {m.max_token_id}",
-        f"format {m.format_version}, seed {m.seed}, options {m.options}",
+        f"format {m.format_version}, seed {m.seed}",
+        "options: " + ", ".join(f"{key} {value}" for key, value in _flat(m.options).items()),
     ]
     for source in m.sources:
         lines.append(
-            f"from {source['name']}: "
+            f"source {source['name']} \u2014 "
             + (f"{source['documents']:,} documents, " if source["documents"] else "")
             + f"{source['bytes'] / 1e6:,.1f} MB, SHA-256 {source['sha256'][:12]}"
         )
     return "\n".join(lines)
+
+
+def _flat(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns nested options in one level, without those that are not set."""
+    flat: dict[str, Any] = {}
+    for key, value in options.items():
+        if isinstance(value, Mapping):
+            flat |= {f"{key}.{inner}": v for inner, v in _flat(value).items()}
+        else:
+            flat[key] = value
+    return {key: value for key, value in flat.items() if value is not None}
 
 
 def show_examples(

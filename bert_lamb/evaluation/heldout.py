@@ -24,9 +24,10 @@ class HeldoutScore:
     Attributes:
         mlm_loss: mean cross-entropy of the masked tokens, nats.
         mlm_accuracy: share of the masked tokens that the model ranks first.
-        nsp_loss: mean cross-entropy of the next-sentence label, nats.
+        nsp_loss: mean cross-entropy of the sentence label (next or random; swapped or not), nats.
         nsp_accuracy: share of the pairs judged rightly.
         masked_tokens: number of masked tokens.
+        pairs: number of examples with a sentence label; where it is 0, so are loss and accuracy.
         examples: number of examples.
     """
 
@@ -35,6 +36,7 @@ class HeldoutScore:
     nsp_loss: float
     nsp_accuracy: float
     masked_tokens: int
+    pairs: int
     examples: int
 
     def to_dict(self) -> dict[str, float]:
@@ -75,7 +77,11 @@ def evaluate(
         params: of the model.
         batches: as `bert_lamb.data.batches.pipeline.eval_batches` gives them.
     """
-    parts = [evaluator(params, batch) for batch in batches]
+    parts, examples = [], 0
+    for batch in batches:
+        parts.append(evaluator(params, batch))
+        weighs = batch["masked_lm_weights"].any(axis=1) | (batch["next_sentence_weights"] > 0)
+        examples += int(np.sum(weighs))
     total = {name: math.fsum(part[name] for part in parts) for name in parts[0]}
     mlm, nsp = max(total["mlm_weight"], 1), max(total["nsp_weight"], 1)
     return HeldoutScore(
@@ -84,5 +90,6 @@ def evaluate(
         nsp_loss=total["nsp_loss"] / nsp,
         nsp_accuracy=total["nsp_correct"] / nsp,
         masked_tokens=int(total["mlm_weight"]),
-        examples=int(total["nsp_weight"]),
+        pairs=int(total["nsp_weight"]),
+        examples=examples,
     )

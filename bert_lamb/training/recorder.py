@@ -109,10 +109,10 @@ class Recorder:
     def evaluation(self, step: int, seq_length: int, score: HeldoutScore) -> None:
         """Writes the scores on held-out rows of `seq_length` tokens."""
         self._files.write("eval", step, {"seq_length": seq_length, **score.to_dict()})
+        nsp = f"; NSP loss {score.nsp_loss:.4f}, accuracy {score.nsp_accuracy:.4f}"
         self.say(
             f"step {step}: held out, {seq_length} tokens: MLM loss {score.mlm_loss:.4f}, accuracy "
-            f"{score.mlm_accuracy:.4f}; NSP loss {score.nsp_loss:.4f}, accuracy "
-            f"{score.nsp_accuracy:.4f} ({score.examples} examples)"
+            f"{score.mlm_accuracy:.4f}{nsp if score.pairs else ''} ({score.examples} examples)"
         )
 
     def end_phase(self, step: int, compile_seconds: float) -> None:
