@@ -3,6 +3,7 @@
 import difflib
 import re
 import runpy
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,24 @@ def load_config(path: str, overrides: Sequence[str]) -> PretrainConfig:
     if rest:
         raise ConfigError(f"unknown arguments: {' '.join(rest)}")
     return from_dict(PretrainConfig, values.config.to_dict())
+
+
+def as_flags(config: PretrainConfig) -> list[str]:
+    """Returns every key of a configuration as the flag that sets it.
+
+    Lists of values and None, which no flag can set, stand behind a #.
+    """
+
+    def flags(key: str, value: Any) -> list[str]:
+        if isinstance(value, Mapping):
+            return [flag for k, v in value.items() for flag in flags(f"{key}.{k}", v)]
+        if isinstance(value, list) and value and isinstance(value[0], Mapping):
+            return [flag for i, v in enumerate(value) for flag in flags(f"{key}[{i}]", v)]
+        if isinstance(value, list) or value is None:
+            return [f"# {key} = {value} (set it in the file)"]
+        return [f"--{key}={shlex.quote(str(value))}"]
+
+    return flags("config", to_dict(config))
 
 
 def _check_override(override: str, config: Mapping[str, Any]) -> None:

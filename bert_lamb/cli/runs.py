@@ -3,7 +3,7 @@
 import argparse
 import json
 
-from bert_lamb.cli.overrides import load_config
+from bert_lamb.cli.overrides import as_flags, load_config
 from bert_lamb.cli.verbs import OK, add_verb, folder
 
 
@@ -27,6 +27,10 @@ def add_pretrain(verbs: argparse._SubParsersAction) -> None:
     pretrain.add_argument(
         "--dry-run", action="store_true", help="check everything, print the phases, do not train"
     )
+    pretrain.add_argument(
+        "--print-config", action="store_true",
+        help="print every key with its value, as the command line takes it; do not train",
+    )  # fmt: skip
     pretrain.set_defaults(verb=_pretrain, takes_overrides=True)
 
 
@@ -79,6 +83,9 @@ def _pretrain(args: argparse.Namespace) -> int:
     from bert_lamb.training.trainer import describe_run, pretrain
 
     config = load_config(args.config, args.config_flags)
+    if args.print_config:
+        print("\n".join(as_flags(config)))
+        return OK
     if args.dry_run:
         print(describe_run(config))
         return OK

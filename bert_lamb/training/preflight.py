@@ -7,7 +7,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from bert_lamb.config import ConfigError, PhaseConfig, PretrainConfig, differences, to_dict
+from bert_lamb.config import (
+    ConfigError,
+    PhaseConfig,
+    PretrainConfig,
+    differences,
+    from_dict,
+    to_dict,
+)
 from bert_lamb.data.batches.source import RecordSource
 from bert_lamb.data.errors import DataError
 from bert_lamb.data.records.manifest import Manifest, check_records, read_manifest
@@ -101,6 +108,8 @@ def check_devices(config: PretrainConfig, devices: int) -> None:
 def claim_workdir(workdir: Path, config: PretrainConfig) -> None:
     """Makes the working directory this run's: writes config.json and the tokenizer into it.
 
+    A run that has saved nothing yet may still change its configuration.
+
     Raises:
         ConfigError: if the directory belongs to a run with another configuration; the message
             lists the differences.
@@ -108,8 +117,8 @@ def claim_workdir(workdir: Path, config: PretrainConfig) -> None:
     path = workdir / "config.json"
     resolved = to_dict(config)
     if path.exists():
-        differ = differences(_bound(read_config(workdir)), _bound(resolved))
-        if differ:
+        differ = differences(_bound(_with_defaults(read_config(workdir))), _bound(resolved))
+        if differ and any((workdir / "checkpoints").glob("[0-9]*")):
             raise ConfigError(
                 f"{workdir} holds a run with another configuration (there -> here):\n  "
                 + "\n  ".join(differ)
@@ -140,6 +149,14 @@ def read_config(workdir: Path) -> dict[str, Any]:
     if not isinstance(values, dict) or "phases" not in values:
         raise ConfigError(f"{path}: not the configuration of a run; {_RESTORE}")
     return values
+
+
+def _with_defaults(config: dict[str, Any]) -> dict[str, Any]:
+    """Fills in the keys that an older version did not know, so that it does not seem to differ."""
+    try:
+        return to_dict(from_dict(PretrainConfig, config))
+    except ConfigError:
+        return config  # the comparison names what is wrong with it
 
 
 def _bound(config: Mapping[str, Any]) -> dict[str, Any]:

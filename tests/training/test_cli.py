@@ -1,6 +1,8 @@
 """The command line end to end, on real files, and what it says to mistakes."""
 
+import dataclasses
 import json
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +12,8 @@ import jax
 import pytest
 
 from bert_lamb.cli import main
+from bert_lamb.config import ConfigError, PretrainConfig, from_dict
+from bert_lamb.training.preflight import claim_workdir
 
 
 @pytest.fixture(scope="module")
@@ -295,3 +299,37 @@ def test_help_loads_no_heavy_package():
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.splitlines()[-1] == "[]"
+
+
+def test_printed_config_sets_itself(config_file, tmp_path, capsys):
+    flags = ["--config.seed=7", "--config.phases[1].peak_lr=0.125"]
+    common = ["pretrain", f"--config={config_file}", f"--workdir={tmp_path}", "--print-config"]
+    assert main([*common, *flags]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert set(flags) <= set(printed)
+    settable = [word for line in printed if line[0] == "-" for word in shlex.split(line)]
+    assert main([*common, *settable]) == 0
+    assert capsys.readouterr().out.splitlines() == printed
+
+
+def test_a_config_can_be_corrected_until_something_is_saved(records, tmp_path):
+    config = from_dict(PretrainConfig, {"phases": [{"records": str(records[16] / "train")}]})
+    other = dataclasses.replace(config, seed=1)
+    claim_workdir(tmp_path, config)
+    claim_workdir(tmp_path, other)
+    assert json.loads((tmp_path / "config.json").read_text())["seed"] == 1
+    (tmp_path / "checkpoints" / "3").mkdir(parents=True)
+    with pytest.raises(ConfigError, match=r"config\.seed: 1 -> 0"):
+        claim_workdir(tmp_path, config)
+
+
+def test_keys_that_an_older_version_did_not_know_do_not_differ(records, tmp_path):
+    config = from_dict(PretrainConfig, {"phases": [{"records": str(records[16] / "train")}]})
+    claim_workdir(tmp_path, config)
+    (tmp_path / "checkpoints" / "3").mkdir(parents=True)
+    file = tmp_path / "config.json"
+    values = json.loads(file.read_text())
+    del values["masking"]["whole_word"], values["data"]
+    file.write_text(json.dumps(values))
+    claim_workdir(tmp_path, config)
+    assert json.loads(file.read_text())["masking"]["whole_word"] is False
