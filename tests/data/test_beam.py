@@ -1,7 +1,5 @@
 """Builds on Apache Beam end in the bytes of local builds."""
 
-import hashlib
-
 import pytest
 
 from bert_lamb.data.building.beam import BeamExecutor
@@ -11,6 +9,7 @@ from bert_lamb.data.building.pool import local_executor
 from bert_lamb.data.corpus import open_sources
 from bert_lamb.data.errors import DataError
 from bert_lamb.data.examples import ExampleOptions
+from tests.digests import digests
 
 pytest.importorskip("apache_beam", reason="needs the extra [beam]")
 # Beam warns of other packages' futures and of its own.
@@ -19,11 +18,6 @@ pytestmark = pytest.mark.filterwarnings("default")
 OPTIONS = BuildOptions(
     ExampleOptions(seq_length=64), heldout=0.1, num_shards=3, block_chars=16_000, chunk_chars=4_000
 )
-
-
-def digests(folder):
-    files = sorted(p for p in folder.rglob("*") if p.is_file())
-    return {str(p.relative_to(folder)): hashlib.sha256(p.read_bytes()).digest() for p in files}
 
 
 def test_direct_runner_and_local_pools_give_the_same_bytes(tmp_path, tokenizer, make_text):

@@ -1,4 +1,3 @@
-import hashlib
 import json
 import subprocess
 import sys
@@ -20,6 +19,7 @@ from bert_lamb.data.errors import DataError
 from bert_lamb.data.examples import ExampleOptions
 from bert_lamb.data.records.format import unpack
 from bert_lamb.data.records.manifest import read_manifest
+from tests.digests import digests
 
 EXAMPLES = {f.name for f in fields(ExampleOptions)}
 SMALL = {"block_chars": 16_000, "chunk_chars": 4_000}
@@ -36,11 +36,6 @@ def build(files, output, tokenizer, *, on_error="error", weights=None, workers=1
             BuildOptions(examples, **options), executor=executor or local, overwrite=overwrite,
             progress=progress,
         )  # fmt: skip
-
-
-def digests(folder):
-    files = sorted(p for p in folder.rglob("*") if p.is_file())
-    return {str(p.relative_to(folder)): hashlib.sha256(p.read_bytes()).digest() for p in files}
 
 
 def records_of(folder):

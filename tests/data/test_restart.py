@@ -1,6 +1,5 @@
 """A build that is killed goes on where it was, and ends with the same bytes."""
 
-import hashlib
 import json
 import os
 import random
@@ -16,6 +15,7 @@ from bert_lamb.data.building.workplace import workplace
 from bert_lamb.data.corpus import open_sources
 from bert_lamb.data.errors import DataError
 from bert_lamb.data.examples import ExampleOptions
+from tests.digests import digests
 
 BUILD = """
 import json, sys
@@ -38,11 +38,6 @@ if __name__ == "__main__":
             progress=lambda p: print(p.stage, flush=True),
         )
 """
-
-
-def digests(folder):
-    files = sorted(p for p in folder.rglob("*") if p.is_file())
-    return {str(p.relative_to(folder)): hashlib.sha256(p.read_bytes()).digest() for p in files}
 
 
 @pytest.fixture
