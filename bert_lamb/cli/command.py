@@ -34,7 +34,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return known.verb(known)
     except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
+        again = "; the same command goes on from what is saved" * getattr(known, "resumes", False)
+        print(f"interrupted{again}", file=sys.stderr)
         return 130
     except BrokenPipeError:
         # The reader of our output has left; nothing more can be said to it.

@@ -106,7 +106,7 @@ def _add_build(steps: argparse._SubParsersAction) -> None:
         "'--runner=DataflowRunner --project=P --region=R --temp_location=gs://B/tmp'",
     )  # fmt: skip
     build.add_argument("--overwrite", action="store_true", help="replace records in --output")
-    build.set_defaults(verb=_data_build)
+    build.set_defaults(verb=_data_build, resumes=True)
 
 
 def _add_show(steps: argparse._SubParsersAction) -> None:
@@ -152,7 +152,9 @@ def _add_sources(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--on-error", choices=("error", "replace", "skip"), default="error",
-        help="what to do with bytes that are not UTF-8 (default: stop and say where they are)",
+        help="what to do with bytes that are not UTF-8 and records that are none: stop and say "
+        "where they are (default), put U+FFFD for such bytes, or leave out the line, which of JSON "
+        "lines is the document",
     )  # fmt: skip
 
 
@@ -164,6 +166,7 @@ def _data_vocab(args: argparse.Namespace) -> int:
         Tokenizer,
         train_sentencepiece,
         train_wordpiece,
+        vowel_sign_share,
     )
 
     sources = open_sources(args.source, on_error=args.on_error, text_field=args.text_field)
@@ -190,7 +193,17 @@ def _data_vocab(args: argparse.Namespace) -> int:
     if stats.bytes_dropped or stats.lines_skipped:
         print(f"WARNING: {stats.lines_skipped} lines skipped, {stats.bytes_dropped} bytes dropped",
               file=sys.stderr)  # fmt: skip
-    print(f"{tokenizer.vocab_size} tokens in {args.output}")
+    if options.strips_accents and vowel_sign_share(tokenizer.tokens) > 0.01:
+        print(
+            "WARNING: accents were stripped, which takes vowel signs away from the scripts of "
+            "India, Thai, Arabic and Hebrew; keep them with --strip-accents no",
+            file=sys.stderr,
+        )
+    fewer = f" ({args.size} asked for: the text holds no more that repeat)"
+    print(
+        f"{tokenizer.vocab_size} tokens in {args.output}"
+        + fewer * (tokenizer.vocab_size < args.size)
+    )
     return OK
 
 
@@ -244,12 +257,12 @@ def _data_build(args: argparse.Namespace) -> int:
 
 
 def _data_inspect(args: argparse.Namespace) -> int:
-    from bert_lamb.data.building.report import read_table
-    from bert_lamb.data.inspection import describe_records, show_examples
+    from bert_lamb.data.inspection import describe_records, describe_report, show_examples
 
+    examples = show_examples(args.records, args.start, args.number, masked=args.masked)
     print(describe_records(args.records))
     if args.report:
-        print(read_table(args.records), end="")
-    for text in show_examples(args.records, args.start, args.number, masked=args.masked):
+        print(describe_report(args.records), end="")
+    for text in examples:
         print(text)
     return OK

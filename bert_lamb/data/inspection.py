@@ -5,9 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from etils import epath
 
 from bert_lamb.config import MaskingConfig
 from bert_lamb.data.batches.pipeline import Batch, eval_batches
+from bert_lamb.data.building.report import REPORT_FILE, read_table
 from bert_lamb.data.errors import DataError
 from bert_lamb.data.records.manifest import read_manifest
 from bert_lamb.data.tokenization import Tokenizer
@@ -40,6 +42,20 @@ def describe_records(directory: str | Path) -> str:
     return "\n".join(lines)
 
 
+def describe_report(directory: str | Path) -> str:
+    """Returns the data report of a record set as a table, or the few counts of an imported one.
+
+    Raises:
+        DataError: if it is not a record set, or its report is damaged.
+    """
+    if (epath.Path(directory) / REPORT_FILE).exists():
+        return read_table(directory)
+    counts = read_manifest(directory).report
+    return "no data report, as of imported records; counts: " + (
+        ", ".join(f"{key} {value}" for key, value in counts.items()) + "\n"
+    )
+
+
 def _flat(options: Mapping[str, Any]) -> dict[str, Any]:
     """Returns nested options in one level, without those that are not set."""
     flat: dict[str, Any] = {}
@@ -48,7 +64,11 @@ def _flat(options: Mapping[str, Any]) -> dict[str, Any]:
             flat |= {f"{key}.{inner}": v for inner, v in _flat(value).items()}
         else:
             flat[key] = value
-    return {key: value for key, value in flat.items() if value is not None}
+    return {
+        key: value
+        for key, value in flat.items()
+        if value is not None and not key.endswith(("sha256", "_chars"))
+    }
 
 
 def show_examples(

@@ -44,7 +44,8 @@ def resolve(config: PretrainConfig) -> tuple[PretrainConfig, dict[str, Manifest]
             )
         for folder in filter(None, (phase.records, phase.heldout)):
             manifests[folder] = read_manifest(folder)
-            RecordSource(folder, manifests[folder], config.data.on_damage)  # for its checks
+            if config.data.on_damage == "stop":
+                RecordSource(folder, manifests[folder])  # for its checks
     vocabularies = {manifest.tokenizer_hash: folder for folder, manifest in manifests.items()}
     if len(vocabularies) > 1:
         raise ConfigError(

@@ -508,3 +508,17 @@ def test_odd_title_files_are_named(tmp_path, name, content, problem):
         read_titles([str(tmp_path / name)])
     with pytest.raises(DataError, match=r"nowhere\.txt: cannot be read"):
         read_titles([str(tmp_path / "nowhere.txt")])
+
+
+def test_wikiextractor_output_without_its_prefix_is_noticed(tmp_path):
+    (tmp_path / "wiki_00").write_text('<doc id="12" url="u" title="T">\nT\n\nBody.\n</doc>\n')
+    with pytest.raises(DataError, match=r"wiki_00: begins as WikiExtractor's output; write wikiex"):
+        read(str(tmp_path / "wiki_00"))
+    documents, _ = read(f"text:{tmp_path / 'wiki_00'}")
+    assert documents[0].text.startswith("<doc id")
+
+
+def test_a_folder_of_folders_says_how_to_reach_deeper_files(tmp_path):
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    with pytest.raises(DataError, match=r"for those deeper down, '.*a/\*\*"):
+        read(str(tmp_path / "a"))

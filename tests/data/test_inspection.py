@@ -1,8 +1,11 @@
+import shutil
+
 import pytest
 
 from bert_lamb.data.batches.pipeline import eval_batches
+from bert_lamb.data.building.report import read_report
 from bert_lamb.data.errors import DataError
-from bert_lamb.data.inspection import describe_records, show_examples
+from bert_lamb.data.inspection import describe_records, describe_report, show_examples
 from bert_lamb.data.records.manifest import read_manifest
 
 
@@ -50,3 +53,11 @@ def test_first_example_of_an_evaluation_can_be_chosen(records):
     all_rows = next(eval_batches(records, batch=12, **common))
     some = next(eval_batches(records, batch=4, first=5, max_examples=4, **common))
     assert (some["input_ids"] == all_rows["input_ids"][5:9]).all()
+
+
+def test_records_without_a_report_show_their_counts(tmp_path, records):
+    folder = tmp_path / "set"
+    shutil.copytree(records, folder)
+    (folder / "data_report.json").unlink()
+    assert describe_report(folder).startswith("no data report, as of imported records; counts: ")
+    assert describe_report(records) == read_report(records).table()

@@ -90,3 +90,24 @@ def test_articles_of_squad_are_kept_out_by_title(tmp_path, tokenizer):
     assert report.sources[0].excluded == 3
     assert report.sources[0].documents == 2
     assert "3 excluded by title" in report.table()
+
+
+def test_titles_that_cannot_work_are_told(tmp_path, tokenizer, text_file):
+    file = write_json_lines(
+        tmp_path / "wiki.jsonl", [{"title": t, "text": f"Ba ce {t}. Di fo."} for t in "xyz"]
+    )
+    report = build(
+        [file, text_file], tmp_path / "one", tokenizer, excluded_titles=frozenset(("X", "Nobody"))
+    )
+    assert (report.titles, report.titles_found) == (2, 1)
+    assert "1 of 2 were met" in report.table()
+    (warning,) = (w for w in report.warnings if "have no titles" in w)
+    assert warning.startswith(f"{text_file}: its documents have no titles")
+    report = build([file], tmp_path / "two", tokenizer, excluded_titles=frozenset(("Nobody",)))
+    assert any("none of the 1 titles" in warning for warning in report.warnings)
+
+
+def test_copies_that_would_be_equal_are_refused():
+    with pytest.raises(DataError, match="copies = 3: nothing is drawn at random"):
+        BuildOptions(ExampleOptions("single"), copies=3)
+    assert BuildOptions(ExampleOptions("single", short_seq_prob=0.1), copies=3).copies == 3

@@ -22,6 +22,7 @@ from bert_lamb.data.tokenization import (
     count_removed,
     load_tokenizer,
     train_wordpiece,
+    vowel_sign_share,
 )
 
 ODD = [
@@ -446,3 +447,15 @@ def test_sentences_stop_at_line_ends_and_know_abbreviations():
     assert split_sentences(text) == [
         "Mr. Smith paid $3.50.", "He left", "and came back.", "Really?"
     ]  # fmt: skip
+
+
+def test_a_cased_vocabulary_is_not_taken_for_an_uncased_one(shared):
+    file = shared / "data/vocab/bert-base-cased-vocab.txt"
+    with pytest.raises(DataError, match=r"of 28996 tokens have capital letters .*--cased"):
+        load_tokenizer(file)
+    assert load_tokenizer(file, TextOptions(lowercase=False)).vocab_size == 28996
+
+
+@pytest.mark.parametrize(("text", "lost"), [("नदी है", True), ("ไทย", True), ("hôtel", False)])
+def test_scripts_whose_vowel_signs_are_stripped_are_known(text, lost):
+    assert (vowel_sign_share(text.split()) > 0.01) == lost

@@ -12,7 +12,8 @@ from bert_lamb.data.errors import DataError
 from bert_lamb.data.records.manifest import Manifest, Shard
 
 _MEND = (
-    "copy the shard again, make the records again, or go on without (--config.data.on_damage=skip)"
+    "copy the shard again, make the records again, or pretrain without it "
+    "(--config.data.on_damage=skip)"
 )
 _SHOWN = 10
 _log = logging.getLogger(__name__)
@@ -73,8 +74,14 @@ class RecordSource:
         records: list[bytes | None] = [None] * len(numbers)
         for place, record in zip(places.tolist(), self._read(inside, numbers[places]), strict=True):
             records[place] = record
-        self.skipped += records.count(None)
+        if missing := records.count(None):
+            self._count(missing)
         return records
+
+    def _count(self, missing: int) -> None:
+        before, self.skipped = self.skipped, self.skipped + missing
+        if self.skipped.bit_length() > before.bit_length():  # at 1, 2, 4, 8 ...: not without end
+            _log.warning("%s: %s rows left empty so far", self._folder, f"{self.skipped:,}")
 
     def _read(self, inside: list[int], numbers: np.ndarray) -> Sequence[bytes | None]:
         if not inside:
@@ -109,7 +116,9 @@ class RecordSource:
     def _damaged(self, shard: Shard) -> bool:
         _, problem = self._opened([shard])
         if problem:
-            self._damage(f"{self._folder / shard.name}: {problem}")
+            share = shard.num_examples / len(self)
+            lost = f"{shard.num_examples:,} of {len(self):,} examples ({share:.1%}) are in it"
+            self._damage(f"{self._folder / shard.name}: {problem}; {lost}")
         return bool(problem)
 
     def _damage(self, message: str) -> None:

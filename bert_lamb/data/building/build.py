@@ -131,10 +131,11 @@ class _Build:
         made: list[dict[str, Part]] = self.executor.run(
             make, tasks, lambda done: self.progress(Progress("make", done, chars))
         )
+        met = {title for found in gathered for title in found.titles_found}
         names = (TRAIN, HELDOUT) if self.options.heldout else (TRAIN,)
         return {
             name if self.options.heldout else "": self._write(
-                name, tasks, [parts[name] for parts in made], reports
+                name, tasks, [parts[name] for parts in made], reports, len(met)
             )
             for name in names
         }
@@ -145,6 +146,7 @@ class _Build:
         tasks: Sequence[Task],
         parts: Sequence[Part],
         reports: Sequence[SourceReport],
+        titles_found: int,
     ) -> Manifest:
         """Writes a record set."""
         sizes = [part.counts.examples for part in parts]
@@ -167,14 +169,18 @@ class _Build:
         )
         for file in (self.place.folder / "tokenizer").iterdir():
             (folder / file.name).write_bytes(file.read_bytes())
-        report = self._report(tasks, parts, reports)
+        report = self._report(tasks, parts, reports, titles_found)
         manifest = self._manifest(parts, shards, report)
         write_json(folder / REPORT_FILE, report.to_dict())
         write_manifest(folder, manifest)
         return manifest
 
     def _report(
-        self, tasks: Sequence[Task], parts: Sequence[Part], reports: Sequence[SourceReport]
+        self,
+        tasks: Sequence[Task],
+        parts: Sequence[Part],
+        reports: Sequence[SourceReport],
+        titles_found: int,
     ) -> DataReport:
         duplicates = ExampleDuplicates()
         by_source = [Counts() for _ in reports]
@@ -194,6 +200,8 @@ class _Build:
             duplicates=duplicates.duplicates,
             duplicates_share=duplicates.share,
             special_ids=self.tokenizer.special_tokens,
+            titles=len(self.options.excluded_titles),
+            titles_found=titles_found,
         )
 
     def _manifest(

@@ -58,7 +58,9 @@ class Gathered:
 
     Attributes:
         documents: documents kept; they are numbered from 0.
+        titled: documents that have a title.
         excluded: documents left out for their title.
+        titles_found: the titles to leave out that were met, normalized.
         chars: characters of the documents kept.
         donors: the beginnings of the first two documents.
         blocks: where the texts are.
@@ -68,7 +70,9 @@ class Gathered:
     """
 
     documents: int
+    titled: int
     excluded: int
+    titles_found: tuple[str, ...]
     chars: int
     donors: tuple[str, ...]
     blocks: tuple[Block, ...]
@@ -103,15 +107,22 @@ class Gather:
         writer = BlockWriter(folder, name, self.block_chars)
         stats, hashes = ReadStats(), bytearray()
         donors: list[str] = []
-        documents = chars = excluded = read = 0
+        documents = chars = titled = excluded = read = 0
+        met: set[str] = set()
         kept, digest = False, hashlib.blake2b(digest_size=16)
         for split in unit.splits:
             for document in split.read(stats):
                 if document.part == 0:
                     if kept:
                         hashes += digest.digest()
-                    kept = normalize_title(document.title) not in self.excluded_titles
-                    documents, excluded = documents + kept, excluded + (not kept)
+                    title = normalize_title(document.title)
+                    kept = title not in self.excluded_titles
+                    titled += bool(title)
+                    if kept:
+                        documents += 1
+                    else:
+                        excluded += 1
+                        met.add(title)
                     digest = hashlib.blake2b(digest_size=16)
                     if kept and len(donors) < 2:
                         donors.append(document.text[:DONOR_CHARS])
@@ -129,7 +140,9 @@ class Gather:
         reading = {key: value for key, value in vars(stats).items() if key != "sha256"}
         found = Gathered(
             documents,
+            titled,
             excluded,
+            tuple(sorted(met)),
             chars,
             tuple(donors),
             tuple(writer.blocks),
@@ -144,7 +157,8 @@ class Gather:
         values = load_json(self._summary(unit))
         assert values is not None, f"unit {unit.number} was not read"
         blocks = tuple(Block(**block) for block in values["blocks"])
-        return Gathered(**values | {"blocks": blocks, "donors": tuple(values["donors"])})
+        lists = {key: tuple(values[key]) for key in ("donors", "titles_found")}
+        return Gathered(**values | lists | {"blocks": blocks})
 
     def _summary(self, unit: Unit) -> epath.Path:
         return epath.Path(self.folder) / f"{unit.number:05d}.json"

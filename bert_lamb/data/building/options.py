@@ -55,6 +55,13 @@ class BuildOptions:
         if not 0 <= self.heldout < 1:
             raise DataError(f"heldout = {self.heldout}: expected a share in [0, 1)")
         check_language(self.language)
+        examples = self.examples
+        if self.copies > 1 and examples.kind == "single" and not examples.resolved_short_seq_prob:
+            raise DataError(
+                f"copies = {self.copies}: nothing is drawn at random for single segments of full "
+                "length, so the copies would be equal; make one (masks differ in every epoch), or "
+                "set short_seq_prob"
+            )
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the options as plain values for JSON; of the titles their hash and number."""

@@ -1,6 +1,8 @@
-"""A progress bar for record builds."""
+"""The progress of record builds: a bar on a terminal, a line now and then in a log."""
 
+import logging
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -18,17 +20,19 @@ from rich.progress import Progress as Bar
 from bert_lamb.data.building.build import Progress
 
 _STAGES = {"read": "reading the text", "make": "making examples", "write": "writing shards"}
+_SECONDS_BETWEEN_LINES = 30
+_log = logging.getLogger(__name__)
 
 
 @contextmanager
 def build_progress() -> Iterator[Callable[[Progress], None]]:
-    """Gives a callback for `build_records` that draws a bar; silent where stderr is no terminal.
+    """Gives a callback for `build_records` that shows how far it is.
 
-    A bar for each stage: done of all, per second, time left. While the text is read its size is
-    not known (it may be packed), so that bar tells neither share nor time.
+    For each stage: done of all, per second, time left. While the text is read its size is not
+    known (it may be packed), so that stage tells neither share nor time.
     """
     if not sys.stderr.isatty():
-        yield lambda _: None
+        yield _Lines().show
         return
     with Bar(
         TextColumn("{task.description}"),
@@ -47,3 +51,26 @@ def build_progress() -> Iterator[Callable[[Progress], None]]:
             bar.update(tasks[progress.stage], completed=progress.done, total=progress.total or None)
 
         yield show
+
+
+class _Lines:
+    """Writes a line for each stage, and one every half minute."""
+
+    def __init__(self) -> None:
+        self._stage = ""
+        self._began = self._said = 0.0
+
+    def show(self, progress: Progress) -> None:
+        now = time.monotonic()
+        if progress.stage != self._stage:
+            self._stage, self._began, self._said = progress.stage, now, now
+            _log.info("%s", _STAGES[progress.stage])
+        elif now - self._said >= _SECONDS_BETWEEN_LINES:
+            self._said = now
+            speed = progress.done / (now - self._began)
+            known = progress.total and speed
+            left = f", {(progress.total - progress.done) / speed:.0f} s left" if known else ""
+            total = f" of {progress.total / 1e6:,.0f}" if progress.total else ""
+            _log.info(
+                "  %s%s MB, %.1f MB/s%s", f"{progress.done / 1e6:,.0f}", total, speed / 1e6, left
+            )

@@ -71,6 +71,7 @@ class SourceReport:
         weight: times its documents were used.
         files: files read.
         documents: documents read and kept for either record set.
+        titled: documents read that have a title.
         excluded: documents left out for their titles.
         duplicates: documents left out as equal to an earlier one.
         skipped: records that are no document, by cause.
@@ -87,6 +88,7 @@ class SourceReport:
     weight: float
     files: int
     documents: int
+    titled: int
     excluded: int
     duplicates: int
     skipped: dict[str, int]
@@ -122,6 +124,7 @@ def source_report(source: Source, gathered: Sequence[Gathered], duplicates: int)
         name=source.name,
         weight=source.weight,
         documents=sum(found.documents for found in gathered) - duplicates,
+        titled=sum(found.titled for found in gathered),
         excluded=sum(found.excluded for found in gathered),
         duplicates=duplicates,
         skipped=dict(sorted(skipped.items())),
@@ -143,6 +146,8 @@ class DataReport:
         duplicates: examples exactly equal to an earlier one.
         duplicates_share: share of the examples on which `duplicates` rests; 1.0 is exact.
         special_ids: ids of the special tokens by name.
+        titles: titles to leave out.
+        titles_found: those of them that a document had.
     """
 
     sources: tuple[SourceReport, ...]
@@ -152,6 +157,8 @@ class DataReport:
     duplicates: int
     duplicates_share: float
     special_ids: dict[str, int]
+    titles: int
+    titles_found: int
 
     @property
     def counts(self) -> Counts:
@@ -181,6 +188,11 @@ class DataReport:
         }
 
     @property
+    def _repeats_on_purpose(self) -> bool:
+        """Single segments of full length are the same at every use of a document."""
+        return self.kind == "single" and any(source.weight > 1 for source in self.sources)
+
+    @property
     def warnings(self) -> list[str]:
         """What looks wrong, each with its figure and what to do."""
         c, f = self.counts, self.figures
@@ -197,7 +209,9 @@ class DataReport:
             (
                 label is not None and not 0.4 <= f["label_ones_share"] <= 0.6,
                 f"{f['label_ones_share']:.1%} of the pairs are {label}, expected 40-60 %: "
-                "the sentence loss is nearly decided by the label's frequency",
+                "the sentence loss is nearly decided by the label's frequency"
+                + f"; {c.documents} documents are few, use more"
+                * (c.documents < 50),
             ),
             (
                 f["kept_share"] < 0.85,
@@ -219,7 +233,7 @@ class DataReport:
                 for source in self.sources
             ),
             (
-                c.removed_characters > 1e-5 * c.tokens,
+                c.removed_characters > 1e-3 * c.tokens,
                 f"{c.removed_characters} control characters removed: words beside them "
                 "may be fused; clean the text",
             ),
@@ -229,9 +243,20 @@ class DataReport:
                 "that no file was given twice",
             ),
             (
-                self.duplicates > 0.01 * c.examples,
+                self.duplicates > 0.01 * c.examples and not self._repeats_on_purpose,
                 f"{self.duplicates} duplicate examples: the text repeats itself, or is too small "
                 "for so many copies",
+            ),
+            *(
+                (
+                    self.titles > 0 and not source.titled,
+                    f"{source.name}: its documents have no titles, so none was left out by title",
+                )
+                for source in self.sources
+            ),
+            (
+                self.titles > 0 and not self.titles_found,
+                f"none of the {self.titles} titles to leave out was met; check the list",
             ),
             (dropped > 0, f"{dropped} bytes of faulty text dropped or replaced; see the sources"),
         ]
@@ -242,10 +267,20 @@ class DataReport:
         totals = {"counts": asdict(self.counts), **self.figures, "warnings": self.warnings}
         return {**asdict(self), **totals}
 
+    def _pair_rows(self) -> list[tuple[str, str]]:
+        """Returns the table's rows on what only pairs have."""
+        if self.kind == "single":
+            return []
+        rows = [("sentence label 1", f"{self.figures['label_ones_share']:.1%}")]
+        if self.kind == "nsp":
+            rows.append(("random second segments", f"{self.counts.borrowed:,} tokens on top"))
+        return rows
+
     def table(self) -> str:
         """Returns the report as text of two columns, warnings last."""
         c, f = self.counts, self.figures
         rows = [row for source in self.sources for row in _source_rows(source)]
+        titles = f"{self.titles_found:,} of {self.titles:,} were met"
         uses = f"; {c.used:,} with copies and weights" * (c.used != c.tokens)
         exact = "" if self.duplicates_share == 1 else f" (from {self.duplicates_share:.2%} of all)"
         rows += [
@@ -254,15 +289,15 @@ class DataReport:
             ("tokens read", f"{c.tokens:,}{uses}"),
             ("tokens written", f"{c.written:,} ({f['kept_share']:.2%})"),
             ("tokens truncated", f"{c.truncated:,}"),
-            ("random second segments", f"{c.borrowed:,} tokens on top"),
             ("sentences split", f"{c.split_sentences:,} longer than a row"),
             ("examples", f"{c.examples:,} ({self.kind})"),
-            ("sentence label 1", f"{f['label_ones_share']:.1%}"),
+            *self._pair_rows(),
             ("duplicate examples", f"{self.duplicates:,}{exact}"),
             ("[UNK]", f"{f['unknown_share']:.3%} of the tokens"),
             ("removed characters", f"{c.removed_characters:,}"),
             ("tokens per row", f"{f['mean_row_tokens']:.1f} of {self.seq_length}"),
             ("padding", f"{f['padding_share']:.1%}"),
+            *([("titles left out", titles)] if self.titles else []),
             ("special ids", "  ".join(f"{t} {id}" for t, id in self.special_ids.items())),
         ]
         peak = max(1, *c.lengths)
@@ -283,11 +318,12 @@ def _source_rows(source: SourceReport) -> list[tuple[str, str]]:
         "lines skipped": source.lines_skipped,
         "bytes dropped": source.bytes_dropped,
     }
-    read = f"{source.documents:,} documents, {source.bytes / 1e6:,.1f} MB"
-    weight = f", weight {source.weight:g}" * (source.weight != 1)
     c = source.counts
+    size = f"{source.bytes / 1e6:,.1f} MB" if source.bytes >= 1e6 else f"{source.bytes:,} bytes"
+    weight = f", weight {source.weight:g}" * (source.weight != 1)
+    here = f"{c.documents:,} of its {source.documents:,} documents in this set"
     rows = [
-        (source.name, read + weight),
+        (source.name, f"{size}, {here}{weight}"),
         ("", f"{c.sentences:,} sentences, {c.tokens:,} tokens, {source.unknown_share:.3%} [UNK]"),
     ]
     if any(left_out.values()):

@@ -3,6 +3,7 @@
 import contextlib
 import fcntl
 import json
+import logging
 import re
 import shutil
 import tempfile
@@ -17,6 +18,7 @@ from bert_lamb.data.building.storage import load_json, save_json
 from bert_lamb.data.errors import DataError
 from bert_lamb.data.records.manifest import MANIFEST_FILE
 
+_log = logging.getLogger(__name__)
 _MADE = re.compile(
     r"manifest\.json|data_report\.json|tokenizer\.json|vocab\.txt|sentencepiece\..*|"
     r"tokenizer_options\.json|pairs-.*"
@@ -112,7 +114,9 @@ def _settle(folder: epath.Path, identity: dict[str, Any], overwrite: bool) -> No
                 "its command to finish it, or give it up (--overwrite)"
             )
         before = None
-    if before is None:
+    if before is not None:
+        _log.info("going on with the interrupted build in %s", folder)
+    else:
         if folder.exists():
             folder.rmtree()
         folder.mkdir(parents=True)

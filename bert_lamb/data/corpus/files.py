@@ -8,6 +8,7 @@ space of any kind at the two ends of a line goes, so a line of nothing else is b
 
 import codecs
 import io
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
@@ -21,6 +22,7 @@ from bert_lamb.data.corpus.policy import OnError, mend_utf8
 from bert_lamb.data.errors import DataError
 
 _PIECE_BYTES = 1 << 20  # files are read in blocks of this size; a longer line of text is divided
+_WIKIEXTRACTOR = re.compile(r"\s*<doc id=\"[^\"]*\" (?:revid=\"[^\"]*\" )?url=")
 _LINE_BYTES = 1 << 28  # a line that must stay whole is refused above this
 
 
@@ -109,10 +111,18 @@ class FileSplit:
 
 @dataclass(frozen=True)
 class TextSplit(FileSplit):
-    """A text file whose documents are divided by blank lines."""
+    """A text file whose documents are divided by blank lines.
+
+    Attributes:
+        is_guess: nothing but the lack of a known ending says that it is one.
+    """
+
+    is_guess: bool = False
 
     def _documents(self, stream: BinaryIO, stats: ReadStats) -> Iterator[Document]:
         lines = self._lines(stream, stats, divide=True)
+        if self.is_guess:
+            lines = self._checked(lines)
         pending: list[str] = []
         size, first = 0, 0
         for number, line in lines:
@@ -132,6 +142,16 @@ class TextSplit(FileSplit):
                 pending, size = [], 0
         if pending:
             yield Document(f"{self.name}:{first}", "", "\n".join(pending))
+
+    def _checked(self, lines: Iterator[tuple[int, str | None]]) -> Iterator[tuple[int, str | None]]:
+        """Yields the lines, unless the first one is WikiExtractor's."""
+        for number, line in lines:
+            if number == 1 and line and _WIKIEXTRACTOR.match(line):
+                raise DataError(
+                    f"{self.name}: begins as WikiExtractor's output; write wikiextractor: in front "
+                    "of the source, or text: to take its tags for text"
+                )
+            yield number, line
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,7 @@ from bert_lamb.data.errors import DataError
 
 _MakeSplit = Callable[[str, OnError, str], Split]
 _FILE_KINDS: dict[str, _MakeSplit] = {
-    "text": lambda file, on_error, _: TextSplit(file, on_error),
+    "text": lambda file, on_error, _: TextSplit(file, on_error, is_guess=False),
     "whole": lambda file, on_error, _: WholeSplit(file, on_error),
     "jsonl": JsonLinesSplit,
     "wikiextractor": lambda file, on_error, _: WikiExtractorSplit(file, on_error),
@@ -109,7 +109,7 @@ def _check_weights(patterns: Sequence[str], weights: Sequence[float] | None) -> 
         if not (math.isfinite(weight) and weight > 0):
             raise DataError(
                 f"source {pattern!r}: weight {weight}: expected a number above 0, such as 2 to use "
-                "each document twice, or 0.5 to use every second"
+                "each document twice, or 0.5 to use half of them"
             )
     return [float(weight) for weight in weights]
 
@@ -135,7 +135,9 @@ def _open(source: str, on_error: OnError, text_field: str) -> tuple[Split, ...]:
 
 
 def _file_split(file: str, kind: str, on_error: OnError, text_field: str) -> Split:
-    kind = kind or _kind_of(file)
+    is_guess, kind = not kind, kind or _kind_of(file)
+    if kind == "text":
+        return TextSplit(file, on_error, is_guess)
     if kind in _TABLES:
         if packing_of(file):
             raise DataError(
@@ -173,7 +175,10 @@ def _expand(source: str, pattern: str, recursive: bool) -> tuple[str, ...]:
             f"source {source!r}: looks like a Hugging Face data set; write hf:{pattern}"
         )
     if not files:
-        what = "this folder holds no visible file" if is_dir else "no file matches"
+        what = "no file matches"
+        if is_dir:
+            inside = f"{pattern.rstrip('/')}/**/*.txt"
+            what = f"no visible file directly in this folder; for those deeper down, {inside!r}"
         hint = "" if ":" not in source else f"; kinds are {', '.join(f'{k}:' for k in _KINDS)}"
         raise DataError(
             f"source {source!r}: {what}; check the spelling, and quote globs in the shell{hint}"

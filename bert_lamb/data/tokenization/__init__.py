@@ -11,7 +11,7 @@ Modules:
 from bert_lamb.data.tokenization.loading import TOKENIZER_FILES, load_tokenizer
 from bert_lamb.data.tokenization.sentence_piece import SentencePiece
 from bert_lamb.data.tokenization.sentence_piece_training import train_sentencepiece
-from bert_lamb.data.tokenization.text import TextOptions, count_removed
+from bert_lamb.data.tokenization.text import TextOptions, count_removed, vowel_sign_share
 from bert_lamb.data.tokenization.tokenizer import SPECIAL_TOKENS, Tokenizer
 from bert_lamb.data.tokenization.wordpiece import WordPiece
 from bert_lamb.data.tokenization.wordpiece_training import train_wordpiece
@@ -27,4 +27,5 @@ __all__ = [
     "load_tokenizer",
     "train_sentencepiece",
     "train_wordpiece",
+    "vowel_sign_share",
 ]

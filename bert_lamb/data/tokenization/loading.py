@@ -81,8 +81,22 @@ def _load(file: epath.Path, options: TextOptions | None) -> WordPiece | Sentence
             f"tokenizer {str(file)!r}: not UTF-8 ({error}); expected a vocab.txt with one token "
             "a line"
         ) from error
-    lines = text.removesuffix("\n").split("\n")
-    return WordPiece([line.removesuffix("\r") for line in lines], options, str(file))
+    tokens = [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]
+    tokenizer = WordPiece(tokens, options, str(file))
+    if options is None:
+        _check_uncased(tokens, file)
+    return tokenizer
+
+
+def _check_uncased(tokens: list[str], file: epath.Path) -> None:
+    """Raises DataError for a cased vocabulary that would be used with lower-cased text."""
+    cased = [token for token in tokens if token != token.lower() and token[0] != "["]
+    if len(cased) > 0.01 * len(tokens):
+        raise DataError(
+            f"tokenizer {str(file)!r}: {len(cased)} of {len(tokens)} tokens have capital letters "
+            f"(such as {cased[0]!r}), which lower-cased text never gives; this is a cased "
+            "vocabulary: say so (--cased), or name its folder or tokenizer.json"
+        )
 
 
 def _read(file: epath.Path) -> bytes:

@@ -7,7 +7,7 @@ References:
 
 import re
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 # All of categories Cc and Cf in Unicode up to 16, and a little more; what this Python's tables
@@ -24,6 +24,9 @@ _CJK = (
     (0x2B740, 0x2B81F), (0x2B820, 0x2CEAF), (0xF900, 0xFAFF), (0x2F800, 0x2FA1F),
 )  # fmt: skip
 _SEPARATORS = "\u2028\u2029"
+_SIGN_SCRIPTS = re.compile(
+    "[\u0590-\u07ff\u0900-\u0dff\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u1a00-\u1aff]"
+)
 _LAST_BASIC = "\uffff"
 _SPACE_MARK = "\u2581"  # stands for a space in SentencePiece's tokens
 
@@ -76,6 +79,16 @@ def count_removed(text: str, keep_joiners: bool = False) -> int:
     if keep_joiners and removed:
         removed -= sum(map(text.count, _JOINERS))
     return removed
+
+
+def vowel_sign_share(tokens: Iterable[str]) -> float:
+    """Returns the share of the letters that are of a script whose vowel signs are stripped.
+
+    In such scripts (of India and South East Asia, Thai, Arabic, Hebrew) stripping "accents" takes
+    vowels away.
+    """
+    letters = [c for token in tokens for c in token if c.isalpha()]
+    return len(_SIGN_SCRIPTS.findall("".join(letters))) / max(1, len(letters))
 
 
 def split_words(text: str, options: TextOptions) -> list[str]:
