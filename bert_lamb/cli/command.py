@@ -54,6 +54,8 @@ def _message(error: Exception) -> str:
             f"{error.filename}: {error.strerror}; check this path, the space and the rights there, "
             "or give another one"
         )
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.strerror}; check the space, and the limits on files"
     return str(error)
 
 

@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import shlex
 import sys
 from contextlib import nullcontext
 from pathlib import Path
@@ -102,8 +103,8 @@ def _add_build(steps: argparse._SubParsersAction) -> None:
     )  # fmt: skip
     build.add_argument(
         "--beam", metavar="OPTIONS",
-        help="work on Apache Beam instead, with these options in quotes, such as "
-        "'--runner=DataflowRunner --project=P --region=R --temp_location=gs://B/tmp'",
+        help="work on Apache Beam instead, with these options in quotes behind a =, such as "
+        "--beam='--runner=DataflowRunner --project=P --region=R --temp_location=gs://B/tmp'",
     )  # fmt: skip
     build.add_argument("--overwrite", action="store_true", help="replace records in --output")
     build.set_defaults(verb=_data_build, resumes=True)
@@ -219,8 +220,6 @@ def _text_options(args: argparse.Namespace) -> "TextOptions":
 
 
 def _data_build(args: argparse.Namespace) -> int:
-    import shlex
-
     from bert_lamb.data.building.beam import BeamExecutor
     from bert_lamb.data.building.build import build_records
     from bert_lamb.data.building.options import BuildOptions
@@ -245,7 +244,7 @@ def _data_build(args: argparse.Namespace) -> int:
         build_progress() as progress,
         local_executor(args.workers)
         if args.beam is None
-        else nullcontext(BeamExecutor(shlex.split(args.beam))) as executor,
+        else nullcontext(BeamExecutor(_split_options(args.beam))) as executor,
     ):
         manifests = build_records(
             sources, args.output, tokenizer, options,
@@ -254,6 +253,15 @@ def _data_build(args: argparse.Namespace) -> int:
     for folder in manifests:
         print(f"\n{folder}\n{read_table(folder)}", end="")
     return OK
+
+
+def _split_options(text: str) -> list[str]:
+    from bert_lamb.data.errors import DataError
+
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise DataError(f"--beam={text!r}: {error}; close the quotes") from error
 
 
 def _data_inspect(args: argparse.Namespace) -> int:

@@ -306,3 +306,41 @@ def test_p05_memory_does_not_grow_with_the_corpus(tmp_path, tokenizer, make_text
         peaks.append(float(run.stdout))
     assert peaks[1] < 1.2 * peaks[0], peaks
     assert peaks[1] < 300, peaks
+
+
+def segments(folder, tokenizer):
+    """Yields (first segment, second segment, label) of all rows, as texts."""
+    manifest = read_manifest(folder)
+    rows = unpack(
+        records_of(folder), np.dtype(manifest.id_dtype), manifest.seq_length,
+        cls_id=tokenizer.cls_id, sep_id=tokenizer.sep_id, pad_id=tokenizer.pad_id,
+    )  # fmt: skip
+    for tokens, length, a, label in zip(
+        rows.tokens.tolist(), rows.lengths, rows.lengths_a, rows.labels, strict=True
+    ):
+        yield tokenizer.decode(tokens[:a]), tokenizer.decode(tokens[a:length]), int(label)
+
+
+def test_p01_a_dropped_duplicate_lends_nothing(tmp_path, tokenizer):
+    same = "".join(f"Baba {'ba ' * (i % 5 + 1)}.\n" for i in range(40))
+    other = "".join(f"Cece {'ce ' * (i % 5 + 1)}.\n" for i in range(40))
+    (tmp_path / "a.txt").write_text(f"{same}\n{same}\n{other}")
+    build(tmp_path / "a.txt", tmp_path / "out", tokenizer)
+    rows = list(segments(tmp_path / "out", tokenizer))
+    assert {label for *_, label in rows} == {0, 1}
+    for first, second, label in rows:
+        assert (
+            ("b" in first) == ("b" in second) if label == 0 else ("b" in first) != ("b" in second)
+        )
+
+
+def test_nothing_held_out_is_lent_to_training_nor_back(tmp_path, tokenizer):
+    syllables = ["ba", "ce", "di", "fo"]
+    texts = ["".join(f"{s} {s}{s} {s}.\n" for _ in range(30)) for s in syllables]
+    texts = [text + f"{i}.\n" for i, text in enumerate(texts)]
+    (tmp_path / "a.txt").write_text("\n".join(texts))
+    build(tmp_path / "a.txt", tmp_path / "out", tokenizer, heldout=0.5, **SMALL)
+    for name, own, others in (("train", "bc", "df"), ("heldout", "df", "bc")):
+        text = "".join(a + b for a, b, _ in segments(tmp_path / "out" / name, tokenizer))
+        assert any(letter in text for letter in own)
+        assert not any(letter in text for letter in others)

@@ -522,3 +522,24 @@ def test_a_folder_of_folders_says_how_to_reach_deeper_files(tmp_path):
     (tmp_path / "a" / "b").mkdir(parents=True)
     with pytest.raises(DataError, match=r"for those deeper down, '.*a/\*\*"):
         read(str(tmp_path / "a"))
+
+
+def test_what_would_be_left_out_unseen_is_named(tmp_path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "good.txt").write_text("Text.")
+    (tmp_path / "a" / "gone.txt").symlink_to(tmp_path / "nowhere")
+    for pattern in (tmp_path / "a", tmp_path / "a" / "*.txt"):
+        with pytest.raises(DataError, match=r"gone\.txt is a link to nowhere"):
+            read(str(pattern))
+    (tmp_path / "a" / "gone.txt").unlink()
+    os.mkfifo(tmp_path / "a" / "pipe")
+    with pytest.raises(DataError, match=r"pipe is a pipe or device"):
+        read(str(tmp_path / "a"))
+
+
+def test_folders_that_link_to_themselves_end(tmp_path):
+    (tmp_path / "wiki_00").write_text('<doc id="1" url="u" title="T">\nT\n\nBody.\n</doc>\n')
+    for name in ("x", "y"):
+        (tmp_path / name).symlink_to(tmp_path)
+    documents, _ = read(f"wikiextractor:{tmp_path}")
+    assert len(documents) == 1

@@ -114,3 +114,130 @@ def test_two_builds_do_not_make_one_output(tmp_path):
         workplace(str(tmp_path / "out"), False, {}),
     ):
         pass
+
+
+@pytest.mark.parametrize("stage", ["make", "write"])
+@pytest.mark.parametrize("how", ["empty", "half", "flip", "gone"])
+@pytest.mark.parametrize("pattern", ["texts/*.zst", "texts/*.hashes", "texts/*.json",
+                                     "parts/*.train", "parts/*.json", "result/*.array_record",
+                                     "shards/train-*.json"])  # fmt: skip
+def test_damaged_work_never_becomes_other_records(
+    tmp_path, text_file, tokenizer, stage, how, pattern
+):
+    options = BuildOptions(
+        ExampleOptions(seq_length=64), num_shards=3, block_chars=10_000, chunk_chars=4_000
+    )
+    sources = open_sources([str(text_file)])
+    build_records(sources, tmp_path / "whole", tokenizer, options)
+    seen = []
+
+    def stop(progress):
+        seen.append(progress.stage)
+        if seen.count(stage) == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        build_records(sources, tmp_path / "out", tokenizer, options, progress=stop)
+    for file in sorted((tmp_path / ".out.building").glob(pattern))[:1]:
+        data = bytearray(file.read_bytes())
+        if how == "gone":
+            file.unlink()
+        else:
+            if data and how == "flip":
+                data[len(data) // 2] ^= 1
+            file.write_bytes({"empty": b"", "half": data[: len(data) // 2], "flip": data}[how])
+    try:
+        build_records(sources, tmp_path / "out", tokenizer, options)
+    except DataError as error:
+        assert "damaged since an interrupted build wrote it" in str(error)  # noqa: PT017
+        build_records(sources, tmp_path / "out", tokenizer, options)
+    assert digests(tmp_path / "out") == digests(tmp_path / "whole")
+
+
+def test_what_appears_in_the_place_of_the_output_is_not_replaced(tmp_path, text_file, tokenizer):
+    options = BuildOptions(ExampleOptions(seq_length=64))
+    sources = open_sources([str(text_file)])
+    precious = tmp_path / "out" / "precious.txt"
+
+    def appear(progress):
+        if progress.stage == "write":
+            precious.parent.mkdir(exist_ok=True)
+            precious.write_text("x")
+
+    with pytest.raises(DataError, match="exists and is not a record set"):
+        build_records(sources, tmp_path / "out", tokenizer, options, progress=appear)
+    assert precious.read_text() == "x"
+    precious.unlink()
+    build_records(sources, tmp_path / "out", tokenizer, options)
+    assert not (tmp_path / ".out.building").exists()
+
+
+def test_a_folder_of_another_making_is_not_worked_in(tmp_path, text_file, tokenizer):
+    mine = tmp_path / ".out.building" / "mine.txt"
+    mine.parent.mkdir()
+    mine.write_text("x")
+    with pytest.raises(DataError, match="holds files of something else"):
+        build_records(
+            open_sources([str(text_file)]), tmp_path / "out", tokenizer,
+            BuildOptions(ExampleOptions(seq_length=64)),
+        )  # fmt: skip
+    assert mine.read_text() == "x"
+
+
+def test_outputs_that_cannot_be_replaced_are_named_first(tmp_path, monkeypatch):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "empty")
+    monkeypatch.chdir(tmp_path / "empty")
+    for output, message in [
+        (".", "present directory or a mount point"),
+        ("/", "present directory or a mount point"),
+        ("nowhere://x/y", "this kind of address cannot be written here"),
+        ("\udcff", "not UTF-8"),
+    ]:
+        with pytest.raises(DataError, match=message), workplace(output, False, {}):
+            pass
+    monkeypatch.chdir(tmp_path)
+    with workplace("link", False, {}) as place:
+        assert str(place.output) == str(tmp_path / "empty")
+        place.finish(False)
+
+
+def test_a_source_changed_at_equal_size_is_noticed(tmp_path, tokenizer):
+    file = tmp_path / "a.txt"
+    file.write_text("Ba ce.\n\nDi fo.\n")
+
+    def stop(progress):
+        raise KeyboardInterrupt
+
+    def build(progress=None):
+        build_records(
+            open_sources([str(file)]), tmp_path / "out", tokenizer,
+            BuildOptions(ExampleOptions(seq_length=64)), progress=progress,
+        )  # fmt: skip
+
+    with pytest.raises(KeyboardInterrupt):
+        build(stop)
+    file.write_text("Ba ce.\n\nDi gu.\n")
+    with pytest.raises(DataError, match="interrupted build with other sources waits"):
+        build()
+
+
+def test_work_is_kept_when_a_file_cannot_be_read_any_more(
+    tmp_path, make_text, tokenizer, monkeypatch
+):
+    monkeypatch.setattr("bert_lamb.data.building.gather.UNIT_BYTES", 1)
+    files = [make_text(tmp_path / f"{i}.txt", documents=30, seed=i) for i in range(3)]
+    options = BuildOptions(ExampleOptions(seq_length=64))
+    sources = open_sources(list(map(str, files)))
+    hidden = tmp_path / "hidden"
+
+    def hide(progress):
+        if files[2].exists():
+            files[2].rename(hidden)
+
+    with pytest.raises(DataError, match=r"2\.txt: cannot be read"):
+        build_records(sources, tmp_path / "out", tokenizer, options, progress=hide)
+    hidden.rename(files[2])
+    done = len(list((tmp_path / ".out.building" / "texts").glob("*.json")))
+    assert done == 2
+    build_records(sources, tmp_path / "out", tokenizer, options)

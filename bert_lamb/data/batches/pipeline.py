@@ -171,6 +171,7 @@ def _in_chunks(size: int, chunk: int) -> Iterator[np.ndarray]:
 class BatchReader:
     """Makes batches of numbered examples."""
 
+    folder: epath.Path
     manifest: Manifest
     source: RecordSource
     tokenizer: Tokenizer
@@ -210,7 +211,7 @@ class BatchReader:
         vocabulary = Vocabulary(
             tokenizer.vocab_size, tokenizer.mask_id, tokenizer.ordinary_ids, tokenizer.continues
         )
-        return cls(manifest, source, tokenizer, vocabulary, max_predictions, masking, seed)
+        return cls(folder, manifest, source, tokenizer, vocabulary, max_predictions, masking, seed)
 
     def batch(self, examples: np.ndarray, epoch: np.ndarray, row: np.ndarray) -> Batch:
         """Reads and masks a batch.
@@ -232,6 +233,14 @@ class BatchReader:
             sep_id=tokenizer.sep_id,
             pad_id=tokenizer.pad_id,
         )
+        if rows.tokens.max() > max(
+            self.manifest.max_token_id, max(tokenizer.special_tokens.values())
+        ):
+            raise DataError(
+                f"records {str(self.folder)!r}: token id {rows.tokens.max()} in a shard, but the "
+                f"manifest says at most {self.manifest.max_token_id}: a shard is of other records; "
+                "copy the directory again"
+            )
         masked = mask_batch(
             rows.tokens,
             epoch=epoch,

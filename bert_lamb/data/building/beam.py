@@ -23,7 +23,7 @@ class BeamExecutor:
         options: command line options of the pipeline, such as --runner=DataflowRunner.
 
     Raises:
-        DataError: if apache-beam is not installed.
+        DataError: if apache-beam is not installed, or does not know an option.
     """
 
     def __init__(self, options: Sequence[str] = ()) -> None:
@@ -33,7 +33,19 @@ class BeamExecutor:
             raise DataError(
                 "apache-beam is not installed; install bert-lamb[beam], or build with --workers"
             ) from error
+        from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
+
         self.options = list(options)
+        known = PipelineOptions(self.options)
+        unknown = [o for o in self.options if not o.startswith("--")]
+        if unknown:
+            raise DataError(f"beam options: {' '.join(unknown)}: expected --NAME=VALUE")
+        from apache_beam.runners import runner
+
+        try:
+            runner.create_runner(known.view_as(StandardOptions).runner or "DirectRunner")
+        except (ValueError, ImportError) as error:
+            raise DataError(f"beam options: --runner: {error}") from error
 
     def run(
         self, stage: Stage[Any, Any], items: Sequence[Any], progress: Callable[[int], None]

@@ -18,7 +18,7 @@ from bert_lamb.data.building.duplicates import ExampleDuplicates
 from bert_lamb.data.building.gather import Gather, Gathered, units
 from bert_lamb.data.building.make import HELDOUT, TRAIN, Make, Part, Task
 from bert_lamb.data.building.options import BuildOptions, fingerprint
-from bert_lamb.data.building.plan import plan
+from bert_lamb.data.building.plan import choose_donors, plan
 from bert_lamb.data.building.pool import Executor, InProcess
 from bert_lamb.data.building.report import REPORT_FILE, Counts, DataReport, SourceReport
 from bert_lamb.data.building.workplace import Workplace, workplace
@@ -88,7 +88,7 @@ def build_records(
     with workplace(str(output), overwrite, identity) as place:
         build = _Build(sources, tokenizer, options, place, executor, progress or (lambda _: None))
         manifests = build.run()
-        place.finish()
+        place.finish(overwrite)
     return {str(Path(output) / name) if "://" not in str(output) else f"{output}/{name}": manifest
             for name, manifest in manifests.items()}  # fmt: skip
 
@@ -119,13 +119,13 @@ class _Build:
         tokenizer = self.place.folder / "tokenizer"
         tokenizer.mkdir(exist_ok=True)
         self.tokenizer.save(tokenizer)
-        donors = [donor for found in gathered for donor in found.donors][:2]
+        donors = choose_donors(tasks, readable, gathered)
         make = Make(
             str(self.place.folder / "parts"),
             str(tokenizer),
             self.tokenizer.hash,
             self.options,
-            tuple(donors),
+            donors,
         )
         chars = sum(task.block.chars for task in tasks)
         made: list[dict[str, Part]] = self.executor.run(
@@ -151,7 +151,10 @@ class _Build:
         """Writes a record set."""
         sizes = [part.counts.examples for part in parts]
         if not sum(sizes):
-            raise DataError("no document holds a token, so there is no example; check the sources")
+            raise DataError(
+                f"no example for the record set {name!r}: its documents hold too few tokens, or "
+                "the weights of the sources picked none of them; check the sources and --weight"
+            )
         folder = self.place.result / name if self.options.heldout else self.place.result
         folder.mkdir(exist_ok=True)
         num_shards = self.options.num_shards

@@ -1,6 +1,5 @@
 """The last stage of a build: shards are written from the parts."""
 
-import json
 import shutil
 import tempfile
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ from etils import epath
 
 from bert_lamb.data.building.parts import read_run
 from bert_lamb.data.building.pool import advance
-from bert_lamb.data.building.storage import load_json, save_json
+from bert_lamb.data.building.storage import DamagedWorkError, load_json, save_json
 from bert_lamb.data.records.manifest import Shard
 from bert_lamb.data.records.shards import shard_name, write_shard
 
@@ -34,7 +33,9 @@ class Index:
     @classmethod
     def load(cls, file: epath.Path) -> "Index":
         """Reads what `save` wrote."""
-        values = json.loads(file.read_bytes())
+        values = load_json(file)
+        if values is None:
+            raise DamagedWorkError(file)
         return cls(tuple((name, first) for name, first in values["parts"]), values["num_shards"])
 
 
@@ -54,8 +55,7 @@ class Deal:
 
     def run(self, number: int) -> None:
         """Writes a shard, unless that was done before."""
-        summary = self._summary(number)
-        if load_json(summary) is not None:
+        if self._done(number) is not None:
             return
         index = Index.load(epath.Path(self.folder) / f"{self.name}.json")
         name = shard_name(number, index.num_shards)
@@ -72,18 +72,30 @@ class Deal:
         with tempfile.TemporaryDirectory(dir=local_folder) as folder:
             local = Path(folder, name)
             size = write_shard(local, records, advance)
+            stored = local.stat().st_size
             if local_folder is None:
                 with local.open("rb") as source, target.open("wb") as out:
                     shutil.copyfileobj(source, out)
             else:
                 local.replace(target)
-        save_json(summary, {"name": name, "num_examples": size})
+        values = {"name": name, "num_examples": size, "bytes": stored}
+        save_json(self._summary(number), values)
 
     def load(self, number: int) -> Shard:
         """Returns what `run` wrote."""
+        shard = self._done(number)
+        assert shard is not None, f"shard {number} was not written"
+        return shard
+
+    def _done(self, number: int) -> Shard | None:
+        """Returns the shard if it is written and still there."""
         values = load_json(self._summary(number))
-        assert values is not None, f"shard {number} was not written"
-        return Shard(**values)
+        if values is None:
+            return None
+        target = epath.Path(self.output) / values["name"]
+        if not target.exists() or target.stat().length != values["bytes"]:
+            return None
+        return Shard(values["name"], values["num_examples"])
 
     def _summary(self, number: int) -> epath.Path:
         return epath.Path(self.folder) / f"{self.name}-{number:05d}.json"

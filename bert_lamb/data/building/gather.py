@@ -1,6 +1,7 @@
 """The first stage of a build: sources are read once, counted, hashed and laid down in blocks."""
 
 import hashlib
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -9,14 +10,15 @@ import numpy as np
 from etils import epath
 
 from bert_lamb.data.building.pool import advance
-from bert_lamb.data.building.storage import load_json, replacing, save_json
+from bert_lamb.data.building.storage import DamagedWorkError, load_json, replacing, save_json
 from bert_lamb.data.building.texts import Block, BlockWriter, Piece
 from bert_lamb.data.corpus import ReadStats, Source, Split
 from bert_lamb.data.corpus.titles import normalize_title
 
 # Small files are read together, so that documents find others beside them to draw from.
 UNIT_BYTES = 8 << 20
-DONOR_CHARS = 1 << 16
+DONOR_CHARS = 1 << 14
+_DONORS = 2  # from either end of a unit
 HASH = np.dtype([("high", "<u8"), ("low", "<u8")])
 
 
@@ -62,7 +64,8 @@ class Gathered:
         excluded: documents left out for their title.
         titles_found: the titles to leave out that were met, normalized.
         chars: characters of the documents kept.
-        donors: the beginnings of the first two documents.
+        donors: the beginnings of its first and its last two documents that hold a word, by the
+            documents' numbers.
         blocks: where the texts are.
         hashes: file of a 128-bit hash for each document kept.
         reading: counts of corpus.ReadStats, by name.
@@ -74,7 +77,7 @@ class Gathered:
     excluded: int
     titles_found: tuple[str, ...]
     chars: int
-    donors: tuple[str, ...]
+    donors: tuple[tuple[int, str], ...]
     blocks: tuple[Block, ...]
     hashes: str
     reading: dict[str, Any]
@@ -106,7 +109,8 @@ class Gather:
         folder, name = epath.Path(self.folder), f"{unit.number:05d}"
         writer = BlockWriter(folder, name, self.block_chars)
         stats, hashes = ReadStats(), bytearray()
-        donors: list[str] = []
+        first_donors: list[tuple[int, str]] = []
+        last_donors: deque[tuple[int, str]] = deque(maxlen=_DONORS)
         documents = chars = titled = excluded = read = 0
         met: set[str] = set()
         kept, digest = False, hashlib.blake2b(digest_size=16)
@@ -124,8 +128,10 @@ class Gather:
                         excluded += 1
                         met.add(title)
                     digest = hashlib.blake2b(digest_size=16)
-                    if kept and len(donors) < 2:
-                        donors.append(document.text[:DONOR_CHARS])
+                    beginning = document.text[:DONOR_CHARS]
+                    if kept and any(map(str.isalnum, beginning)):
+                        full = len(first_donors) == _DONORS
+                        (last_donors if full else first_donors).append((documents - 1, beginning))
                 if kept:
                     digest.update(document.text.encode())
                     writer.add(Piece(documents - 1, document.part, document.text))
@@ -144,7 +150,7 @@ class Gather:
             excluded,
             tuple(sorted(met)),
             chars,
-            tuple(donors),
+            (*first_donors, *last_donors),
             tuple(writer.blocks),
             str(folder / f"{name}.hashes"),
             reading,
@@ -157,8 +163,9 @@ class Gather:
         values = load_json(self._summary(unit))
         assert values is not None, f"unit {unit.number} was not read"
         blocks = tuple(Block(**block) for block in values["blocks"])
-        lists = {key: tuple(values[key]) for key in ("donors", "titles_found")}
-        return Gathered(**values | lists | {"blocks": blocks})
+        donors = tuple((number, text) for number, text in values["donors"])
+        found = {"titles_found": tuple(values["titles_found"])}
+        return Gathered(**values | found | {"blocks": blocks, "donors": donors})
 
     def _summary(self, unit: Unit) -> epath.Path:
         return epath.Path(self.folder) / f"{unit.number:05d}.json"
@@ -166,4 +173,10 @@ class Gather:
 
 def read_hashes(gathered: Gathered) -> np.ndarray:
     """Returns the hashes of the documents of a unit. HASH [n]."""
-    return np.frombuffer(epath.Path(gathered.hashes).read_bytes(), HASH)
+    try:
+        data = epath.Path(gathered.hashes).read_bytes()
+    except FileNotFoundError as error:
+        raise DamagedWorkError(gathered.hashes) from error
+    if len(data) != HASH.itemsize * gathered.documents:
+        raise DamagedWorkError(gathered.hashes)
+    return np.frombuffer(data, HASH)

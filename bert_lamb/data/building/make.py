@@ -34,6 +34,7 @@ class Task:
 
     Attributes:
         block: the text.
+        unit: number of the unit of reading it comes from.
         source: number of its source.
         offset: number, in the whole corpus, of the document that the block calls 0.
         heldout_from: documents from this number of the block's on are held out.
@@ -42,6 +43,7 @@ class Task:
     """
 
     block: Block
+    unit: int
     source: int
     offset: int
     heldout_from: int
@@ -82,14 +84,14 @@ class Make:
         tokenizer: folder of the tokenizer.
         tokenizer_hash: its hash, since another build may have had another one there.
         options: of the build.
-        donors: beginnings of the corpus's first two documents, which are numbered 0 and 1.
+        donors: for each record set, beginnings of documents of its own by their numbers.
     """
 
     folder: str
     tokenizer: str
     tokenizer_hash: str
     options: BuildOptions
-    donors: tuple[str, ...]
+    donors: dict[str, tuple[tuple[int, str], ...]]
 
     def run(self, task: Task) -> None:
         """Makes the examples of a block, unless that was done before.
@@ -121,7 +123,7 @@ class Make:
 
     def _part(self, task: Task, name: str, pieces: Sequence[Piece]) -> Part:
         """Makes the examples that a block gives to one record set."""
-        maker = _ChunkMaker(self, task, Counts())
+        maker = _ChunkMaker(self, task, self.donors[name], Counts())
         records: list[bytes] = []
         for number, chunk in enumerate(chunks(pieces, self.options.chunk_chars)):
             records += maker.records(chunk, f"{name}/{task.name}/{number}")
@@ -144,6 +146,7 @@ class _ChunkMaker:
 
     make: Make
     task: Task
+    donors: Sequence[tuple[int, str]]
     counts: Counts
 
     def __post_init__(self) -> None:
@@ -195,14 +198,16 @@ class _ChunkMaker:
 
     def _with_donors(self, text: Documents) -> Documents:
         """Adds the donors to few documents, if the kind of examples needs others."""
-        keys = set(text.keys.tolist())
+        keys = set(text.keys[np.diff(text.document_ends, prepend=0) > 0].tolist())
         if self.options.examples.min_documents < 2 or len(keys) >= _FEW_DOCUMENTS:
             return text
-        lent = [i for i in range(len(self.make.donors)) if i not in keys]
+        lent = [(key, donor) for key, donor in self.donors if key not in keys]
         if not lent:
             return text
         removed = self.counts.removed_characters
-        donors = self._encode([self.make.donors[i] for i in lent], np.array(lent, np.int64))
+        donors = self._encode(
+            [donor for _, donor in lent], np.array([key for key, _ in lent], np.int64)
+        )
         self.counts.removed_characters = removed  # counted where they are at home
         return text.lend(donors)
 

@@ -1,13 +1,16 @@
 """Everything that decides what a build makes of its text."""
 
 import hashlib
+import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import bert_lamb
 from bert_lamb.data.corpus import Source
 from bert_lamb.data.errors import DataError
 from bert_lamb.data.examples import ExampleOptions
+from bert_lamb.data.records.manifest import FORMAT_VERSION
 from bert_lamb.data.sentences import check_language
 from bert_lamb.data.tokenization import Tokenizer
 
@@ -49,9 +52,11 @@ class BuildOptions:
     chunk_chars: int = CHUNK_CHARS
 
     def __post_init__(self) -> None:
-        for key in ("num_shards", "copies"):
-            if getattr(self, key) < 1:
-                raise DataError(f"{key} = {getattr(self, key)}: expected at least 1")
+        for key, most in (("num_shards", 100_000), ("copies", 1_000)):
+            if not 1 <= getattr(self, key) <= most:
+                raise DataError(
+                    f"{key} = {getattr(self, key)}: expected at least 1, at most {most}"
+                )
         if not 0 <= self.heldout < 1:
             raise DataError(f"heldout = {self.heldout}: expected a share in [0, 1)")
         check_language(self.language)
@@ -83,10 +88,21 @@ def fingerprint(
             {
                 "name": source.name,
                 "weight": source.weight,
-                "splits": [[repr(split), split.size] for split in source.splits],
+                "splits": [
+                    [repr(split), split.size, _modified(split.name)] for split in source.splits
+                ],
             }
             for source in sources
         ],
         "tokenizer": tokenizer.hash,
         "options": options.to_dict(),
+        "version": [bert_lamb.__version__, FORMAT_VERSION],
     }
+
+
+def _modified(name: str) -> int:
+    """Returns when a local file was changed last, in nanoseconds; 0 for anything else."""
+    try:
+        return os.stat(name).st_mtime_ns
+    except (OSError, ValueError):
+        return 0

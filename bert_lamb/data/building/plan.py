@@ -7,11 +7,13 @@ import numpy as np
 
 from bert_lamb.data.building.duplicates import repeated_documents
 from bert_lamb.data.building.gather import Gathered, Unit, read_hashes
-from bert_lamb.data.building.make import Task
+from bert_lamb.data.building.make import HELDOUT, TRAIN, Task
 from bert_lamb.data.building.options import BuildOptions
 from bert_lamb.data.building.report import SourceReport, source_report
 from bert_lamb.data.corpus import Source
 from bert_lamb.data.errors import DataError
+
+_DONORS = 4
 
 
 def plan(
@@ -50,6 +52,7 @@ def plan(
                 tasks.append(
                     Task(
                         block=block,
+                        unit=unit,
                         source=number,
                         offset=offsets[unit],
                         heldout_from=heldout_from - offsets[unit],
@@ -59,6 +62,27 @@ def plan(
                 )
     _check_documents(train, held, sum(report.duplicates for report in reports), options)
     return tasks, reports
+
+
+def choose_donors(
+    tasks: Sequence[Task], units: Sequence[Unit], gathered: Sequence[Gathered]
+) -> dict[str, tuple[tuple[int, str], ...]]:
+    """Chooses documents of each record set that lend random second segments to lonely ones.
+
+    Those are beginnings of documents in use, from anywhere in the corpus.
+
+    Returns:
+        For each record set, up to four documents by their numbers in the corpus.
+    """
+    found: dict[str, dict[int, str]] = {TRAIN: {}, HELDOUT: {}}
+    kept = {unit.number: dict(gathered[unit.number].donors) for unit in units}
+    for task in tasks:
+        for number, text in kept[task.unit].items():
+            inside = task.block.first <= number <= task.block.last and number not in task.dropped
+            name = HELDOUT if number >= task.heldout_from else TRAIN
+            if inside and len(found[name]) < _DONORS:
+                found[name][task.offset + number] = text
+    return {name: tuple(donors.items()) for name, donors in found.items()}
 
 
 def _no_text(source: Source, gathered: Sequence[Gathered]) -> str:

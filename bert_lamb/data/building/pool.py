@@ -15,7 +15,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any, Generic, Protocol, TypeVar
 
-from bert_lamb.data.errors import DataError
+from bert_lamb.data.errors import DataError, KeptWorkError
 
 Item = TypeVar("Item", contravariant=True)
 Result = TypeVar("Result", covariant=True)
@@ -23,10 +23,8 @@ Result = TypeVar("Result", covariant=True)
 _POLL_SECONDS = 0.2
 
 
-class WorkerDiedError(DataError):
+class WorkerDiedError(KeptWorkError):
     """A process of the pool was killed; what was done so far is kept."""
-
-    keeps_work = True
 
 
 class Stage(Protocol, Generic[Item, Result]):

@@ -6,13 +6,12 @@ where it was, and never meets a source that has changed meanwhile.
 """
 
 import struct
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import zstandard
 from etils import epath
 
-from bert_lamb.data.building.storage import replacing
+from bert_lamb.data.building.storage import DamagedWorkError, replacing
 
 _HEADER = struct.Struct("<QII")
 _LEVEL = 1  # the fastest: a block is read once
@@ -41,12 +40,14 @@ class Block:
         file: its path.
         first: number of the document that its first piece belongs to.
         last: number of the document that its last piece belongs to.
+        pieces: how many.
         chars: characters of text.
     """
 
     file: str
     first: int
     last: int
+    pieces: int
     chars: int
 
 
@@ -75,23 +76,37 @@ class BlockWriter:
         file = self.folder / f"{self.name}-{len(self.blocks):05d}.zst"
         with (
             replacing(file) as raw,
-            zstandard.ZstdCompressor(_LEVEL).stream_writer(raw, closefd=False) as out,
+            zstandard.ZstdCompressor(_LEVEL, write_checksum=True).stream_writer(
+                raw, closefd=False
+            ) as out,
         ):
             for piece in self._waiting:
                 data = piece.text.encode()
                 out.write(_HEADER.pack(piece.number, piece.part, len(data)))
                 out.write(data)
         first, last = self._waiting[0].number, self._waiting[-1].number
-        self.blocks.append(Block(str(file), first, last, self._chars))
+        self.blocks.append(Block(str(file), first, last, len(self._waiting), self._chars))
         self._waiting, self._chars = [], 0
 
 
-def read_block(block: Block) -> Iterator[Piece]:
-    """Yields the pieces of a block in order."""
-    with (
-        epath.Path(block.file).open("rb") as raw,
-        zstandard.ZstdDecompressor().stream_reader(raw) as stream,
-    ):
-        while header := stream.read(_HEADER.size):
-            number, part, size = _HEADER.unpack(header)
-            yield Piece(number, part, stream.read(size).decode())
+def read_block(block: Block) -> list[Piece]:
+    """Returns the pieces of a block in order.
+
+    Raises:
+        DamagedWorkError: if the file is not what was written.
+    """
+    pieces: list[Piece] = []
+    try:
+        with (
+            epath.Path(block.file).open("rb") as raw,
+            zstandard.ZstdDecompressor().stream_reader(raw) as stream,
+        ):
+            while header := stream.read(_HEADER.size):
+                number, part, size = _HEADER.unpack(header)
+                pieces.append(Piece(number, part, stream.read(size).decode()))
+    except (FileNotFoundError, zstandard.ZstdError, struct.error, ValueError) as error:
+        raise DamagedWorkError(block.file) from error
+    # The reader takes the end of a file that was cut for the end of the text.
+    if (len(pieces), sum(len(piece.text) for piece in pieces)) != (block.pieces, block.chars):
+        raise DamagedWorkError(block.file)
+    return pieces

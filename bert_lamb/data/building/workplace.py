@@ -4,6 +4,7 @@ import contextlib
 import fcntl
 import json
 import logging
+import os
 import re
 import shutil
 import tempfile
@@ -15,7 +16,7 @@ from typing import Any
 from etils import epath
 
 from bert_lamb.data.building.storage import load_json, save_json
-from bert_lamb.data.errors import DataError
+from bert_lamb.data.errors import DataError, KeptWorkError
 from bert_lamb.data.records.manifest import MANIFEST_FILE
 
 _log = logging.getLogger(__name__)
@@ -40,9 +41,17 @@ class Workplace:
     result: epath.Path
     output: epath.Path
 
-    def finish(self) -> None:
-        """Puts the result in its place; an earlier build goes only once this one stands."""
+    def finish(self, overwrite: bool) -> None:
+        """Puts the result in its place; an earlier build goes only once this one stands.
+
+        Raises:
+            KeptWorkError: if something has appeared in that place meanwhile.
+        """
         if self.result != self.output:
+            try:
+                check_output(str(self.output), overwrite)
+            except DataError as error:
+                raise KeptWorkError(str(error)) from error
             _move(Path(self.result), Path(self.output))
         self.folder.rmtree()
 
@@ -65,6 +74,8 @@ def workplace(output: str, overwrite: bool, identity: dict[str, Any]) -> Iterato
     """
     target = check_output(output, overwrite)
     remote = "://" in output
+    if not remote:
+        target = epath.Path(Path(output).resolve())  # what a link points to is what is replaced
     folder = target / "_building" if remote else target.parent / f".{target.name}.building"
     result = target if remote else folder / "result"
     with _locked(folder, remote, output):
@@ -74,7 +85,8 @@ def workplace(output: str, overwrite: bool, identity: dict[str, Any]) -> Iterato
         try:
             yield Workplace(folder, result, target)
         except DataError as error:
-            if not getattr(error, "keeps_work", False):
+            started = any((folder / "texts").glob("*.json"))
+            if not (isinstance(error, KeptWorkError) and started):
                 folder.rmtree(missing_ok=True)
             raise
 
@@ -95,6 +107,8 @@ def _locked(folder: epath.Path, remote: bool, output: str) -> Iterator[None]:
                 f"output {output!r}: another build is making it; wait for that one, or name "
                 "another directory"
             ) from error
+        if not lock.exists() or os.fstat(file.fileno()).st_ino != lock.stat().st_ino:
+            raise DataError(f"output {output!r}: another build has just ended there; start again")
         try:
             yield
         finally:
@@ -117,6 +131,11 @@ def _settle(folder: epath.Path, identity: dict[str, Any], overwrite: bool) -> No
     if before is not None:
         _log.info("going on with the interrupted build in %s", folder)
     else:
+        if folder.exists() and not overwrite and any(folder.iterdir()) and not file.exists():
+            raise DataError(
+                f"output: {folder}, where the build would work, holds files of something else; "
+                "move them away"
+            )
         if folder.exists():
             folder.rmtree()
         folder.mkdir(parents=True)
@@ -127,9 +146,11 @@ def check_output(output: str, overwrite: bool) -> epath.Path:
     """Returns the path of `output` if a build may make it; raises DataError if not."""
     if not output:
         raise DataError("output '': empty; name a directory to make")
+    if "://" in output:
+        _check_remote(output)
+    else:
+        _check_local(output)
     target = epath.Path(output)
-    if "://" not in output and Path(output).is_symlink() and not target.exists():
-        raise DataError(f"output {output!r}: a link to nowhere; name another directory")
     entries = [p for p in target.iterdir() if p.name != "_building"] if target.is_dir() else []
     if not target.exists() or (target.is_dir() and not entries):
         return target
@@ -152,6 +173,33 @@ def check_output(output: str, overwrite: bool) -> epath.Path:
             "move them away, or name another directory"
         )
     return target
+
+
+def _check_local(output: str) -> None:
+    path = Path(output)
+    if path.is_symlink() and not path.exists():
+        raise DataError(f"output {output!r}: a link to nowhere; name another directory")
+    try:
+        output.encode()
+    except UnicodeEncodeError as error:
+        raise DataError(f"output {output!r}: a name that is not UTF-8; take another") from error
+    if path.exists() and (path.resolve() == Path.cwd() or os.path.ismount(path)):
+        raise DataError(
+            f"output {output!r}: the present directory or a mount point, which cannot be replaced "
+            "when the build is done; name a directory inside of it"
+        )
+
+
+def _check_remote(output: str) -> None:
+    try:
+        epath.Path(output).exists()
+    except (ImportError, KeyError, ValueError) as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[-1]
+        raise DataError(
+            f"output {output!r}: this kind of address cannot be written here ({reason}); install "
+            "the fsspec package for it (gcsfs for gs://, s3fs for s3://), or build in a local "
+            "directory"
+        ) from error
 
 
 def _foreign_files(target: epath.Path) -> list[epath.Path]:

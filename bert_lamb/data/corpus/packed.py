@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 import zstandard
 
 from bert_lamb.data.corpus.remote import is_remote, open_remote, remote_size
-from bert_lamb.data.errors import DataError
+from bert_lamb.data.errors import DataError, KeptWorkError
 
 # Few enough bytes that what they unpack to fits in memory, even if they were made to swell.
 _PACKED_BYTES = 1 << 12
@@ -35,7 +35,11 @@ def open_unpacked(file: str) -> Iterator[BinaryIO]:
                 return
             with io.BufferedReader(_Unpacked(raw, *PACKINGS[packing])) as stream:
                 yield stream
-    except (OSError, EOFError, lzma.LZMAError, zlib.error, zstandard.ZstdError) as error:
+    except OSError as error:
+        raise KeptWorkError(
+            f"{file}: cannot be read ({error}); check the file and its ending"
+        ) from error
+    except (EOFError, lzma.LZMAError, zlib.error, zstandard.ZstdError) as error:
         raise DataError(
             f"{file}: cannot be read ({error}); check the file and its ending"
         ) from error

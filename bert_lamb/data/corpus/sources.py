@@ -23,7 +23,7 @@ A file whose own name begins with a kind and a colon is written with a folder: .
 """
 
 import glob
-import math
+import os
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -63,6 +63,9 @@ _NOT_TEXT = re.compile(
     r"\.(?:7z|array_record|bin|docx?|epub|html?|np[yz]|odt|pdf|pkl|rar|rtf|safetensors|sql|tar|tbz"
     r"|tfrecord|tgz|txz|z|zip)"
 )
+
+
+_MAX_WEIGHT = 1000
 
 
 def open_sources(
@@ -106,10 +109,10 @@ def _check_weights(patterns: Sequence[str], weights: Sequence[float] | None) -> 
             f"{len(weights)} weights for {len(patterns)} sources: give one for each, or none"
         )
     for pattern, weight in zip(patterns, weights, strict=True):
-        if not (math.isfinite(weight) and weight > 0):
+        if not 0 < weight <= _MAX_WEIGHT:
             raise DataError(
-                f"source {pattern!r}: weight {weight}: expected a number above 0, such as 2 to use "
-                "each document twice, or 0.5 to use half of them"
+                f"source {pattern!r}: weight {weight}: expected a number above 0, at most "
+                f"{_MAX_WEIGHT}, such as 2 to use each document twice, or 0.5 to use half of them"
             )
     return [float(weight) for weight in weights]
 
@@ -191,8 +194,8 @@ def _find_local(source: str, pattern: str, recursive: bool) -> tuple[list[str], 
     path = Path(pattern)
     try:
         if path.is_dir():
-            search = f"{glob.escape(pattern)}/{'**/*' if recursive else '*'}"
-        elif path.exists():
+            return _files_below(source, path, recursive), True
+        if path.exists():
             # A file whose name holds glob characters is meant literally where it exists.
             if not path.is_file():
                 raise DataError(
@@ -200,9 +203,31 @@ def _find_local(source: str, pattern: str, recursive: bool) -> tuple[list[str], 
                     "text in a file"
                 )
             return [pattern], False
-        else:
-            search = pattern
-        found = glob.glob(search, recursive=True)
+        found = glob.glob(pattern, recursive=True)
     except (OSError, re.error) as error:  # a name too long, say
         raise DataError(f"source {source!r}: cannot be looked up ({error})") from error
-    return [name for name in found if Path(name).is_file()], path.is_dir()
+    return [name for name in found if _is_file(source, Path(name))], False
+
+
+def _files_below(source: str, folder: Path, recursive: bool) -> list[str]:
+    """Returns the files in a folder; fails for what cannot be looked into."""
+
+    def fail(error: OSError) -> None:
+        raise error
+
+    found: list[str] = []
+    for place, folders, names in os.walk(folder, onerror=fail):  # does not follow links to folders
+        found += [name for name in (f"{place}/{n}" for n in names) if _is_file(source, Path(name))]
+        if not recursive:
+            folders.clear()
+    return found
+
+
+def _is_file(source: str, path: Path) -> bool:
+    """Whether a path is a file, and not a folder; fails for what would be left out unseen."""
+    if path.is_dir() or path.name.startswith("."):
+        return False
+    if not path.is_file():
+        what = "a link to nowhere" if path.is_symlink() else "a pipe or device"
+        raise DataError(f"source {source!r}: {path} is {what}; remove it, or name the files")
+    return True

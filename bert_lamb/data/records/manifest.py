@@ -9,6 +9,7 @@ import numpy as np
 from etils import epath
 
 from bert_lamb.data.errors import DataError
+from bert_lamb.data.examples import check_seq_length
 from bert_lamb.data.tokenization import TOKENIZER_FILES
 
 FORMAT_VERSION = 1
@@ -93,7 +94,7 @@ def read_manifest(directory: str | Path) -> Manifest:
     try:
         values = json.loads(file.read_bytes())
         version = values["format_version"]
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise DataError(f"{file}: not a manifest ({error!r}); {_HOW_TO_MAKE} again") from error
     if version != FORMAT_VERSION:
         raise DataError(
@@ -105,7 +106,7 @@ def read_manifest(directory: str | Path) -> Manifest:
         raise DataError(f"{file}: missing or unknown keys: {wrong}; {_HOW_TO_MAKE} again")
     try:
         manifest = _checked_manifest(values)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, AttributeError) as error:
         raise DataError(f"{file}: not a manifest ({error}); {_HOW_TO_MAKE} again") from error
     if not any((folder / name).exists() for name in TOKENIZER_FILES):
         raise DataError(
@@ -129,7 +130,15 @@ def _checked_manifest(values: dict[str, Any]) -> Manifest:
             raise TypeError(f"{f.name} = {values[f.name]!r}: expected {kind.__name__}")
     if values["id_dtype"] not in ("uint16", "uint32"):
         raise ValueError(f"id_dtype = {values['id_dtype']!r}: expected uint16 or uint32")
+    for key in ("options", "report"):
+        if not isinstance(values[key], dict):
+            raise TypeError(f"{key}: expected an object")
+    if not all(isinstance(source, dict) for source in values["sources"]):
+        raise TypeError("sources: expected objects")
+    check_seq_length(values["seq_length"])
     shards = tuple(Shard(**shard) for shard in values["shards"])
+    if not all(type(s.name) is str and type(s.num_examples) is int for s in shards):
+        raise TypeError("shards: expected a name and a number of examples for each")
     total = sum(shard.num_examples for shard in shards)
     if not shards or total != values["num_examples"]:
         raise ValueError(f"num_examples = {values['num_examples']}: the shards hold {total}")

@@ -5,6 +5,8 @@ from pathlib import Path
 
 from array_record.python import array_record_module
 
+from bert_lamb.data.errors import KeptWorkError
+
 _REPORTED_AT_ONCE = 1 << 20  # bytes
 # One record per chunk: with the library's default group of records, reading one at random would
 # read and unpack them all. So short a chunk of ids hardly compresses, hence not at all.
@@ -30,16 +32,24 @@ def write_shard(
 
     Returns:
         How many records it holds.
+
+    Raises:
+        KeptWorkError: if it cannot be written, for lack of space say.
     """
-    writer = array_record_module.ArrayRecordWriter(str(file), _WRITER_OPTIONS)
     count = size = 0
-    for record in records:
-        writer.write(record)
-        count += 1
-        size += len(record)
-        if size >= _REPORTED_AT_ONCE:
-            advance(size)
-            size = 0
-    writer.close()
+    try:
+        writer = array_record_module.ArrayRecordWriter(str(file), _WRITER_OPTIONS)
+        for record in records:
+            writer.write(record)
+            count += 1
+            size += len(record)
+            if size >= _REPORTED_AT_ONCE:
+                advance(size)
+                size = 0
+        writer.close()
+    except RuntimeError as error:  # all that the library raises
+        raise KeptWorkError(
+            f"{file}: cannot be written ({error}); check the space and the rights there"
+        ) from error
     advance(size)
     return count
