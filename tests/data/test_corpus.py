@@ -15,6 +15,7 @@ import zstandard
 from bert_lamb.data.corpus import ReadStats, document, files, open_sources, python_prose
 from bert_lamb.data.corpus.titles import normalize_title, read_titles
 from bert_lamb.data.errors import DataError
+from bert_lamb.data.tokenization import load_tokenizer
 
 PACKINGS = [
     (".gz", gzip.compress),
@@ -543,3 +544,10 @@ def test_folders_that_link_to_themselves_end(tmp_path):
         (tmp_path / name).symlink_to(tmp_path)
     documents, _ = read(f"wikiextractor:{tmp_path}")
     assert len(documents) == 1
+
+
+def test_lists_of_titles_and_tokenizers_in_pipes_are_refused(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for load in (lambda path: read_titles([path]), load_tokenizer):
+        with pytest.raises(DataError, match=r"pipe.*: a pipe or device"):
+            load(str(tmp_path / "pipe"))

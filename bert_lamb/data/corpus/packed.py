@@ -46,8 +46,16 @@ def open_unpacked(file: str) -> Iterator[BinaryIO]:
 
 
 def open_raw(file: str) -> BinaryIO:
-    """Opens a local or remote file as it is stored."""
-    return open_remote(file) if is_remote(file) else open(file, "rb")
+    """Opens a local or remote file as it is stored.
+
+    Raises:
+        DataError: for a pipe or device, whose reader may wait for ever.
+    """
+    if is_remote(file):
+        return open_remote(file)
+    if os.path.exists(file) and not os.path.isfile(file) and not os.path.isdir(file):
+        raise DataError(f"{file}: a pipe or device; save the text in a file")
+    return open(file, "rb")
 
 
 def stored_size(file: str) -> int:

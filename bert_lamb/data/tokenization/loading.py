@@ -100,6 +100,9 @@ def _check_uncased(tokens: list[str], file: epath.Path) -> None:
 
 
 def _read(file: epath.Path) -> bytes:
+    local = Path(str(file))
+    if local.exists() and not local.is_file():
+        raise DataError(f"tokenizer {str(file)!r}: a pipe or device; name a file")
     try:
         return file.read_bytes()
     except (OSError, ValueError) as error:
