@@ -45,7 +45,7 @@ def build(sources: list[str], vocab: str, output: Path, length: int) -> dict[str
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True)
     together = largest = 0
     while process.poll() is None:
-        sizes = [_resident_bytes(pid) for pid in _session(process.pid)]
+        sizes = [_resident_bytes(pid) for pid in _processes_of(process.pid)]
         together, largest = max(together, sum(sizes)), max(largest, *sizes, 0)
         time.sleep(_POLL_SECONDS)
     seconds = time.perf_counter() - before
@@ -54,8 +54,8 @@ def build(sources: list[str], vocab: str, output: Path, length: int) -> dict[str
     return {"seconds": seconds, "all_processes_mb": together / 1e6, "largest_mb": largest / 1e6}
 
 
-def _session(leader: int) -> list[int]:
-    """Returns the processes of a session, by Linux's /proc."""
+def _processes_of(leader: int) -> list[int]:
+    """Returns the processes that a leader has started, and itself, by Linux's /proc."""
     found = []
     for entry in Path("/proc").iterdir():
         try:
