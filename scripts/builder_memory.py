@@ -30,10 +30,10 @@ def build(source: str, folder: str) -> None:
     from bert_lamb.data.building.pool import local_executor
     from bert_lamb.data.corpus import open_sources
     from bert_lamb.data.examples import ExampleOptions
-    from bert_lamb.data.tokenization import Tokenizer
+    from bert_lamb.data.tokenization import load_tokenizer
 
     started = time.perf_counter()
-    tokenizer = Tokenizer.load(Path(folder) / "vocab")
+    tokenizer = load_tokenizer(Path(folder) / "vocab")
     with local_executor(2) as executor:
         build_records(
             open_sources([source]), Path(folder) / "records", tokenizer,
@@ -48,14 +48,14 @@ def build(source: str, folder: str) -> None:
 def main(corpora: list[str]) -> None:
     """Prints a line for each size."""
     from bert_lamb.data.corpus import ReadStats, open_sources
-    from bert_lamb.data.tokenization import Tokenizer
+    from bert_lamb.data.tokenization import train_wordpiece
 
     documents = (d for s in open_sources(corpora) for d in s.read(ReadStats()))
     texts = [next(documents).text for _ in range(200)]
     with tempfile.TemporaryDirectory() as top:
         vocab = Path(top) / "vocab"
         vocab.mkdir()
-        Tokenizer.train(texts, 8192).save(vocab)
+        train_wordpiece(texts, 8192).save(vocab)
         for size in SIZES_MB:
             folder = Path(top) / str(size)
             folder.mkdir()

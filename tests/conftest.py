@@ -43,11 +43,11 @@ def records(prose: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[int, 
     from bert_lamb.data.building.options import BuildOptions
     from bert_lamb.data.corpus import ReadStats, open_sources
     from bert_lamb.data.examples import ExampleOptions
-    from bert_lamb.data.tokenization import Tokenizer
+    from bert_lamb.data.tokenization import train_wordpiece
 
     folder = tmp_path_factory.mktemp("records")
     sources = open_sources([str(prose)])
-    tokenizer = Tokenizer.train(
+    tokenizer = train_wordpiece(
         (document.text for source in sources for document in source.read(ReadStats())), 500
     )
     for length in (16, 32):

@@ -22,7 +22,7 @@ def add_data(verbs: argparse._SubParsersAction) -> None:
     steps = data.add_subparsers(metavar="STEP", required=True)
     _add_vocab(steps)
     _add_build(steps)
-    _add_show(steps)
+    _add_inspect(steps)
     add_export(steps)
     add_import(steps)
 
@@ -110,19 +110,19 @@ def _add_build(steps: argparse._SubParsersAction) -> None:
     build.set_defaults(verb=_data_build, resumes=True)
 
 
-def _add_show(steps: argparse._SubParsersAction) -> None:
-    show = add_verb(
+def _add_inspect(steps: argparse._SubParsersAction) -> None:
+    inspect = add_verb(
         steps, "inspect", "show what a record set holds, with examples as text",
         "bert-lamb data inspect records/seq128/train --number 3 --masked",
     )  # fmt: skip
-    show.add_argument("records", help="folder of a record set")
-    show.add_argument("--start", type=int, default=0, help="first example, default 0")
-    show.add_argument("--number", type=int, default=5, help="examples to show, default 5")
-    show.add_argument(
+    inspect.add_argument("records", help="folder of a record set")
+    inspect.add_argument("--start", type=int, default=0, help="first example, default 0")
+    inspect.add_argument("--number", type=int, default=5, help="examples to show, default 5")
+    inspect.add_argument(
         "--masked", action="store_true", help="show them as the first pass of training may see them"
     )
-    show.add_argument("--report", action="store_true", help="show the data report as well")
-    show.set_defaults(verb=_data_inspect)
+    inspect.add_argument("--report", action="store_true", help="show the data report as well")
+    inspect.set_defaults(verb=_data_inspect)
 
 
 def _add_text_options(parser: argparse.ArgumentParser) -> None:

@@ -97,9 +97,9 @@ def _export(args: argparse.Namespace) -> int:
 
 def _import(args: argparse.Namespace) -> int:
     from bert_lamb.data.exchange import import_tfrecords
-    from bert_lamb.data.tokenization import Tokenizer
+    from bert_lamb.data.tokenization import TextOptions, load_tokenizer
 
-    tokenizer = Tokenizer.load(args.vocab, lowercase=not args.cased)
+    tokenizer = load_tokenizer(args.vocab, TextOptions(lowercase=False) if args.cased else None)
     manifest = import_tfrecords(args.input, args.output, tokenizer)
     print(
         f"{manifest.num_examples:,} examples of {manifest.seq_length} tokens in {args.output}; "

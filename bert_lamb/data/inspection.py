@@ -12,7 +12,7 @@ from bert_lamb.data.batches.pipeline import Batch, eval_batches
 from bert_lamb.data.building.report import REPORT_FILE, read_table
 from bert_lamb.data.errors import DataError
 from bert_lamb.data.records.manifest import read_manifest
-from bert_lamb.data.tokenization import Tokenizer
+from bert_lamb.data.tokenization import Tokenizer, load_tokenizer
 
 _LABELS = {"nsp": ("next", "random next"), "sop": ("in order", "swapped")}
 
@@ -94,7 +94,7 @@ def show_examples(
     if number < 1:
         raise DataError(f"number = {number}: expected at least 1")
     kind = manifest.options.get("examples", {}).get("kind", "nsp")
-    tokenizer = Tokenizer.load(directory)
+    tokenizer = load_tokenizer(directory)
     batches = eval_batches(
         directory,
         seq_length=manifest.seq_length,

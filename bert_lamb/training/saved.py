@@ -8,7 +8,7 @@ from bert_lamb.config import PretrainConfig, from_dict
 from bert_lamb.data.batches.pipeline import Batch, eval_batches, read_token_rows
 from bert_lamb.data.errors import DataError
 from bert_lamb.data.records.manifest import check_records, read_manifest
-from bert_lamb.data.tokenization import Tokenizer
+from bert_lamb.data.tokenization import Tokenizer, load_tokenizer
 from bert_lamb.evaluation.heldout import build_evaluator, evaluate
 from bert_lamb.evaluation.unigram import score_unigram, token_counts
 from bert_lamb.parallel.mesh import make_mesh, replicated
@@ -47,7 +47,7 @@ def load_saved(workdir: Path, step: int | None = None) -> SavedModel:
         params, progress = checkpoints.restore_params(
             parameter_shapes(config.model), replicated(make_mesh()), step
         )
-    return SavedModel(config, params, Tokenizer.load(workdir), progress.step)
+    return SavedModel(config, params, load_tokenizer(workdir), progress.step)
 
 
 def score_saved(

@@ -11,7 +11,7 @@ from bert_lamb.data.building.build import build_records
 from bert_lamb.data.building.options import BuildOptions
 from bert_lamb.data.corpus import ReadStats, open_sources
 from bert_lamb.data.examples import ExampleOptions
-from bert_lamb.data.tokenization import Tokenizer
+from bert_lamb.data.tokenization import Tokenizer, train_wordpiece
 
 SYLLABLES = ["ba", "ce", "di", "fo", "gu", "ka", "le", "mi", "no", "pu", "ra", "se", "ti", "vo"]
 
@@ -42,7 +42,7 @@ def text_file(tmp_path_factory) -> Path:
 @pytest.fixture(scope="session")
 def tokenizer(text_file) -> Tokenizer:
     documents = open_sources([str(text_file)])[0].read(ReadStats())
-    return Tokenizer.train((document.text for document in documents), vocab_size=300)
+    return train_wordpiece((document.text for document in documents), vocab_size=300)
 
 
 @pytest.fixture(scope="session")

@@ -19,6 +19,7 @@ from bert_lamb.data.errors import DataError
 from bert_lamb.data.examples import ExampleOptions
 from bert_lamb.data.records.format import unpack
 from bert_lamb.data.records.manifest import read_manifest
+from bert_lamb.data.tokenization import train_wordpiece
 from tests.digests import digests
 
 EXAMPLES = {f.name for f in fields(ExampleOptions)}
@@ -218,7 +219,7 @@ def test_builds_of_one_process_do_not_mix(tmp_path, tokenizer, text_file, make_t
     texts = [other.read_text()]
     build(text_file, tmp_path / "out", tokenizer, num_shards=3)
     for name in ("out", "fresh"):
-        build(other, tmp_path / name, type(tokenizer).train(texts, 200), num_shards=2, seed=4,
+        build(other, tmp_path / name, train_wordpiece(texts, 200), num_shards=2, seed=4,
               overwrite=True)  # fmt: skip
     assert digests(tmp_path / "out") == digests(tmp_path / "fresh")
 
@@ -283,9 +284,9 @@ from bert_lamb.data.building.build import build_records
 from bert_lamb.data.building.options import BuildOptions
 from bert_lamb.data.corpus import open_sources
 from bert_lamb.data.examples import ExampleOptions
-from bert_lamb.data.tokenization import Tokenizer
+from bert_lamb.data.tokenization import load_tokenizer
 options = BuildOptions(ExampleOptions(), block_chars=1 << 17, chunk_chars=1 << 16)
-build_records(open_sources(sys.argv[1:2]), sys.argv[2], Tokenizer.load(sys.argv[3]), options)
+build_records(open_sources(sys.argv[1:2]), sys.argv[2], load_tokenizer(sys.argv[3]), options)
 assert "jax" not in sys.modules
 print(int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1]) / 1024)
 """

@@ -21,7 +21,7 @@ from bert_lamb.data.records.manifest import Manifest, Shard, read_manifest, writ
 from bert_lamb.data.records.shards import shard_name, write_shard
 from bert_lamb.data.records.tf_example import decode_example, encode_example
 from bert_lamb.data.records.tfrecord import read_tfrecord, write_tfrecord
-from bert_lamb.data.tokenization import Tokenizer
+from bert_lamb.data.tokenization import TextOptions, Tokenizer, load_tokenizer
 from tests.reference import tf_example as reference
 from tests.reference import wordpiece
 
@@ -45,7 +45,7 @@ def vocab(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def tokenizer(vocab) -> Tokenizer:
-    return Tokenizer.load(vocab)
+    return load_tokenizer(vocab)
 
 
 def random_examples(count: int, seed: int = 0) -> list[Example]:
@@ -199,7 +199,7 @@ def test_export_and_import_give_the_same_examples_in_the_same_order(
     names = export_tfrecords(records, out, max_predictions=P, copies=2, compressed=compressed)
     assert all((out / name).exists() for name in names)
     # The folder holds the tokenizer, so it can stand for the vocabulary.
-    manifest = import_tfrecords([str(out / "pairs-*")], tmp_path / "back", Tokenizer.load(out))
+    manifest = import_tfrecords([str(out / "pairs-*")], tmp_path / "back", load_tokenizer(out))
     assert stored(tmp_path / "back") == stored(records)
     assert read_manifest(tmp_path / "back") == manifest
     before = read_manifest(records)
@@ -470,7 +470,7 @@ def test_the_other_published_vocabulary_is_refused(tmp_path, shared):
     golden = json.loads((shared / "data/peer_golden/golden_sample_text_seed12345.json").read_text())
     path = write_rows(tmp_path / "uncased", golden)
     cased_file = shared / "data/vocab/bert-base-cased-vocab.txt"
-    cased = Tokenizer.load(cased_file, lowercase=False)
+    cased = load_tokenizer(cased_file, TextOptions(lowercase=False))
     with pytest.raises(DataError, match=r"uncased, record \d+: .*give the vocabulary the file"):
         import_tfrecords([str(path)], tmp_path / "out", cased)
     vocab = {token: id for id, token in enumerate(cased_file.read_text("utf-8").splitlines())}
@@ -479,7 +479,7 @@ def test_the_other_published_vocabulary_is_refused(tmp_path, shared):
     row |= {"input_mask": [1] * 11 + [0] * 117, "segment_ids": [0] * 6 + [1] * 5 + [0] * 117}
     row["masked_lm_weights"] = [0.0] * 20
     path = write_rows(tmp_path / "cased", [row])
-    uncased = Tokenizer.load(shared / "data/vocab/bert-base-uncased-vocab.txt")
+    uncased = load_tokenizer(shared / "data/vocab/bert-base-uncased-vocab.txt")
     with pytest.raises(DataError, match=r"id 119 among the words, which is \[unused114\]"):
         import_tfrecords([str(path)], tmp_path / "out", uncased)
     assert import_tfrecords([str(path)], tmp_path / "out", cased).num_examples == 1

@@ -24,7 +24,7 @@ from bert_lamb.data.building.options import BuildOptions
 from bert_lamb.data.building.pool import local_executor
 from bert_lamb.data.corpus import open_sources
 from bert_lamb.data.examples import ExampleOptions
-from bert_lamb.data.tokenization import Tokenizer
+from bert_lamb.data.tokenization import load_tokenizer
 
 if __name__ == "__main__":
     text, vocab, output, workers = sys.argv[1:]
@@ -34,7 +34,7 @@ if __name__ == "__main__":
     )
     with local_executor(int(workers)) as executor:
         build_records(
-            open_sources([text]), output, Tokenizer.load(vocab), options, executor=executor,
+            open_sources([text]), output, load_tokenizer(vocab), options, executor=executor,
             progress=lambda p: print(p.stage, flush=True),
         )
 """

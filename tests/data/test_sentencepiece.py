@@ -16,7 +16,6 @@ from bert_lamb.data.errors import DataError
 from bert_lamb.data.tokenization import (
     SentencePiece,
     TextOptions,
-    Tokenizer,
     load_tokenizer,
     train_sentencepiece,
 )
@@ -152,13 +151,12 @@ def test_p20_control_characters_are_removed_and_counted(trained):
 def test_save_and_load_keep_everything(trained, tmp_path):
     trained.save(tmp_path)
     for path in (tmp_path, tmp_path / "sentencepiece.model"):
-        for load in (load_tokenizer, Tokenizer.load):
-            loaded = load(path)
-            assert isinstance(loaded, SentencePiece)
-            assert loaded.hash == trained.hash
-            assert loaded.options == TextOptions(False, False, False)
-            assert loaded.sample == trained.sample
-            assert loaded.encode_batch(ALL) == trained.encode_batch(ALL)
+        loaded = load_tokenizer(path)
+        assert isinstance(loaded, SentencePiece)
+        assert loaded.hash == trained.hash
+        assert loaded.options == TextOptions(False, False, False)
+        assert loaded.sample == trained.sample
+        assert loaded.encode_batch(ALL) == trained.encode_batch(ALL)
     again = tmp_path / "again"
     loaded.save(again)
     for name in ("sentencepiece.model", "tokenizer_options.json"):

@@ -17,7 +17,6 @@ from bert_lamb.data.errors import DataError
 from bert_lamb.data.sentences import split_sentences
 from bert_lamb.data.tokenization import (
     TextOptions,
-    Tokenizer,
     WordPiece,
     count_removed,
     load_tokenizer,
@@ -40,7 +39,7 @@ ODD = [
 
 @pytest.fixture(scope="module")
 def google(shared):
-    return Tokenizer.load(shared / "data/vocab/bert-base-uncased-vocab.txt")
+    return load_tokenizer(shared / "data/vocab/bert-base-uncased-vocab.txt")
 
 
 @pytest.fixture(scope="module")
@@ -166,7 +165,7 @@ OPTIONS = [
 def test_save_and_load_keep_everything(tokenizer, tmp_path):
     tokenizer.save(tmp_path)
     for path in (tmp_path, tmp_path / "tokenizer.json", tmp_path / "vocab.txt"):
-        loaded = Tokenizer.load(path)
+        loaded = load_tokenizer(path)
         assert loaded.hash == tokenizer.hash
         assert loaded.encode_batch(["Bace difo [SEP]"]) == tokenizer.encode_batch(
             ["Bace difo [SEP]"]
@@ -363,14 +362,14 @@ def test_random_bytes_raise_data_errors_only(tmp_path_factory, content):
 def test_missing_special_tokens_are_named(tmp_path):
     (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\na\nb\n")
     with pytest.raises(DataError, match=r"vocab\.txt: the special tokens \[SEP\] \[MASK\]"):
-        Tokenizer.load(tmp_path / "vocab.txt")
+        load_tokenizer(tmp_path / "vocab.txt")
 
 
 def test_unreadable_tokenizers_are_named(tmp_path):
     (tmp_path / "tokenizer.json").write_text("{}")
     for path in (tmp_path / "absent.txt", tmp_path):
         with pytest.raises(DataError, match=re.escape(str(tmp_path))):
-            Tokenizer.load(path)
+            load_tokenizer(path)
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match=r"holds neither of tokenizer\.json"):
         load_tokenizer(tmp_path / "empty")
@@ -390,7 +389,7 @@ def test_training_gives_the_same_bytes_each_time(text_file, tmp_path):
         "import sys; from bert_lamb.data.corpus import *\n"
         "from bert_lamb.data.tokenization import *\n"
         "documents = open_sources([sys.argv[1]])[0].read(ReadStats())\n"
-        "Tokenizer.train((d.text + ' é 中 ñandú' for d in documents), 400).save(sys.argv[2])"
+        "train_wordpiece((d.text + ' é 中 ñandú' for d in documents), 400).save(sys.argv[2])"
     )
     digests = set()
     for threads in ("1", "2", "3"):
@@ -437,9 +436,9 @@ def test_training_learns_the_words(text_file, tokenizer):
 
 def test_training_refuses_nothing_to_learn():
     with pytest.raises(DataError, match="no word"):
-        Tokenizer.train(["", " \n"], 100)
+        train_wordpiece(["", " \n"], 100)
     with pytest.raises(DataError, match="vocab_size = 10"):
-        Tokenizer.train(["a b c"], 10)
+        train_wordpiece(["a b c"], 10)
 
 
 def test_sentences_stop_at_line_ends_and_know_abbreviations():

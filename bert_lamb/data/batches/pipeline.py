@@ -19,7 +19,7 @@ from bert_lamb.data.errors import DataError
 from bert_lamb.data.examples import Example
 from bert_lamb.data.records.format import pack, payload, unpack
 from bert_lamb.data.records.manifest import Manifest, check_records, read_manifest, stored_dtype
-from bert_lamb.data.tokenization import Tokenizer
+from bert_lamb.data.tokenization import Tokenizer, load_tokenizer
 
 Batch = dict[str, np.ndarray]
 
@@ -201,7 +201,7 @@ class BatchReader:
             max_predictions=max_predictions,
         )
         folder = epath.Path(records_dir)
-        tokenizer = Tokenizer.load(folder)
+        tokenizer = load_tokenizer(folder)
         if tokenizer.hash != manifest.tokenizer_hash:
             raise DataError(
                 f"{folder}: the hash of the tokenizer, {tokenizer.hash[:12]}, is not that of the "

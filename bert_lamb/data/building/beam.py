@@ -13,7 +13,7 @@ from etils import epath
 
 from bert_lamb.data.building.pool import Stage
 from bert_lamb.data.building.storage import load_json, save_json
-from bert_lamb.data.errors import DataError
+from bert_lamb.data.errors import DataError, KeptWorkError
 
 
 class BeamExecutor:
@@ -28,22 +28,19 @@ class BeamExecutor:
 
     def __init__(self, options: Sequence[str] = ()) -> None:
         try:
-            import apache_beam  # noqa: F401
+            from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
+            from apache_beam.runners.runner import create_runner
         except ImportError as error:
             raise DataError(
                 "apache-beam is not installed; install bert-lamb[beam], or build with --workers"
             ) from error
-        from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
-
         self.options = list(options)
-        known = PipelineOptions(self.options)
-        unknown = [o for o in self.options if not o.startswith("--")]
-        if unknown:
-            raise DataError(f"beam options: {' '.join(unknown)}: expected --NAME=VALUE")
-        from apache_beam.runners import runner
-
+        strange = [option for option in self.options if not option.startswith("--")]
+        if strange:
+            raise DataError(f"beam options: {' '.join(strange)}: expected --NAME=VALUE")
         try:
-            runner.create_runner(known.view_as(StandardOptions).runner or "DirectRunner")
+            name = PipelineOptions(self.options).view_as(StandardOptions).runner
+            create_runner(name or "DirectRunner")
         except (ValueError, ImportError) as error:
             raise DataError(f"beam options: --runner: {error}") from error
 
@@ -77,11 +74,13 @@ class _Piece:
         try:
             self.stage.run(item)
         except DataError as error:
-            save_json(self._file(number), {"message": str(error)})
+            keeps_work = isinstance(error, KeptWorkError)
+            save_json(self._file(number), {"message": str(error), "keeps_work": keeps_work})
 
     def raise_fault(self, number: int) -> None:
         if (fault := load_json(self._file(number))) is not None:
-            raise DataError(fault["message"])
+            self._file(number).unlink()  # not to be met again by the build that goes on
+            raise (KeptWorkError if fault["keeps_work"] else DataError)(fault["message"])
 
     def _file(self, number: int) -> epath.Path:
         return epath.Path(self.stage.folder) / f"fault-{number:05d}.json"

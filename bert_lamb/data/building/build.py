@@ -131,11 +131,11 @@ class _Build:
         made: list[dict[str, Part]] = self.executor.run(
             make, tasks, lambda done: self.progress(Progress("make", done, chars))
         )
-        met = {title for found in gathered for title in found.titles_found}
+        report = self._report(reports, gathered)
         names = (TRAIN, HELDOUT) if self.options.heldout else (TRAIN,)
         return {
             name if self.options.heldout else "": self._write(
-                name, tasks, [parts[name] for parts in made], reports, len(met)
+                name, tasks, [parts[name] for parts in made], report
             )
             for name in names
         }
@@ -145,10 +145,9 @@ class _Build:
         name: str,
         tasks: Sequence[Task],
         parts: Sequence[Part],
-        reports: Sequence[SourceReport],
-        titles_found: int,
+        report: DataReport,
     ) -> Manifest:
-        """Writes a record set."""
+        """Writes a record set; `report` says what was read."""
         sizes = [part.counts.examples for part in parts]
         if not sum(sizes):
             raise DataError(
@@ -172,39 +171,24 @@ class _Build:
         )
         for file in (self.place.folder / "tokenizer").iterdir():
             (folder / file.name).write_bytes(file.read_bytes())
-        report = self._report(tasks, parts, reports, titles_found)
+        report = _with_counts(report, tasks, parts)
         manifest = self._manifest(parts, shards, report)
         write_json(folder / REPORT_FILE, report.to_dict())
         write_manifest(folder, manifest)
         return manifest
 
-    def _report(
-        self,
-        tasks: Sequence[Task],
-        parts: Sequence[Part],
-        reports: Sequence[SourceReport],
-        titles_found: int,
-    ) -> DataReport:
-        duplicates = ExampleDuplicates()
-        by_source = [Counts() for _ in reports]
-        for task, part in zip(tasks, parts, strict=True):
-            by_source[task.source].add(part.counts)
-            if part.hashes:
-                duplicates.add(np.frombuffer(epath.Path(part.hashes).read_bytes(), "<u8"))
-        examples = self.options.examples
+    def _report(self, reports: Sequence[SourceReport], gathered: Sequence[Gathered]) -> DataReport:
+        """Returns the report on what was read, without counts of what was made."""
         return DataReport(
-            sources=tuple(
-                replace(report, counts=counts)
-                for report, counts in zip(reports, by_source, strict=True)
-            ),
-            kind=examples.kind,
+            sources=tuple(reports),
+            kind=self.options.examples.kind,
             copies=self.options.copies,
-            seq_length=examples.seq_length,
-            duplicates=duplicates.duplicates,
-            duplicates_share=duplicates.share,
+            seq_length=self.options.examples.seq_length,
+            duplicates=0,
+            duplicates_share=1.0,
             special_ids=self.tokenizer.special_tokens,
             titles=len(self.options.excluded_titles),
-            titles_found=titles_found,
+            titles_found=len({title for found in gathered for title in found.titles_found}),
         )
 
     def _manifest(
@@ -227,3 +211,22 @@ class _Build:
             options=self.options.to_dict(),
             report=report.to_dict(),
         )
+
+
+def _with_counts(report: DataReport, tasks: Sequence[Task], parts: Sequence[Part]) -> DataReport:
+    """Adds what became of the text of one record set to the report on what was read."""
+    duplicates = ExampleDuplicates()
+    by_source = [Counts() for _ in report.sources]
+    for task, part in zip(tasks, parts, strict=True):
+        by_source[task.source].add(part.counts)
+        if part.hashes:
+            duplicates.add(np.frombuffer(epath.Path(part.hashes).read_bytes(), "<u8"))
+    return replace(
+        report,
+        sources=tuple(
+            replace(source, counts=counts)
+            for source, counts in zip(report.sources, by_source, strict=True)
+        ),
+        duplicates=duplicates.duplicates,
+        duplicates_share=duplicates.share,
+    )

@@ -20,7 +20,7 @@ from bert_lamb.data.building.texts import Block, Piece, read_block
 from bert_lamb.data.examples import Documents, Examples, make_examples
 from bert_lamb.data.records.format import id_dtype, pack_all, payload
 from bert_lamb.data.sentences import split_sentences
-from bert_lamb.data.tokenization import Tokenizer
+from bert_lamb.data.tokenization import Tokenizer, load_tokenizer
 
 # Chunks of fewer documents take donors along, for more than one place to draw random text from.
 _FEW_DOCUMENTS = 4
@@ -234,7 +234,7 @@ class _ChunkMaker:
 @functools.lru_cache(maxsize=2)
 def _load_tokenizer(folder: str, hash: str) -> Tokenizer:
     """Loads a tokenizer once for each process; `hash` is part of what it is kept by."""
-    return Tokenizer.load(folder)
+    return load_tokenizer(folder)
 
 
 def chunks(pieces: Iterable[Piece], limit: int) -> Iterator[list[Piece]]:

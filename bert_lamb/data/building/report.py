@@ -17,6 +17,7 @@ from bert_lamb.data.examples import PairCounts
 
 REPORT_FILE = "data_report.json"
 LENGTH_BINS = 8
+_LABEL_ONE = {"nsp": "random-next", "sop": "swapped"}  # what a pair of sentence label 1 is
 
 
 @dataclass
@@ -199,7 +200,7 @@ class DataReport:
         dropped = sum(source.bytes_dropped for source in self.sources)
         read = sum(source.documents + source.duplicates for source in self.sources)
         equal = sum(source.duplicates for source in self.sources)
-        label = {"nsp": "random-next", "sop": "swapped"}.get(self.kind)
+        label = _LABEL_ONE.get(self.kind)
         checks = [
             (
                 self.kind == "nsp" and f["mean_sentences"] < 1.5,
@@ -271,7 +272,8 @@ class DataReport:
         """Returns the table's rows on what only pairs have."""
         if self.kind == "single":
             return []
-        rows = [("sentence label 1", f"{self.figures['label_ones_share']:.1%}")]
+        share = f"{self.figures['label_ones_share']:.1%} of the pairs (label 1)"
+        rows = [(_LABEL_ONE[self.kind], share)]
         if self.kind == "nsp":
             rows.append(("random second segments", f"{self.counts.borrowed:,} tokens on top"))
         return rows

@@ -5,7 +5,6 @@ import fcntl
 import json
 import logging
 import os
-import re
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -15,15 +14,14 @@ from typing import Any
 
 from etils import epath
 
+from bert_lamb.data.building.report import REPORT_FILE
 from bert_lamb.data.building.storage import load_json, save_json
-from bert_lamb.data.errors import DataError, KeptWorkError
+from bert_lamb.data.errors import DataError, KeptWorkError, last_line
 from bert_lamb.data.records.manifest import MANIFEST_FILE
+from bert_lamb.data.tokenization import TOKENIZER_FILES
 
 _log = logging.getLogger(__name__)
-_MADE = re.compile(
-    r"manifest\.json|data_report\.json|tokenizer\.json|vocab\.txt|sentencepiece\..*|"
-    r"tokenizer_options\.json|pairs-.*"
-)
+_MADE = (MANIFEST_FILE, REPORT_FILE, *TOKENIZER_FILES)
 
 
 @dataclass(frozen=True)
@@ -60,8 +58,8 @@ class Workplace:
 def workplace(output: str, overwrite: bool, identity: dict[str, Any]) -> Iterator[Workplace]:
     """Opens the folder of a build, new or left by one that was interrupted.
 
-    It stays behind where the build ends by anything but a DataError, so that the same build can go
-    on from it.
+    It goes where the build ends by a fault of its text, and stays behind where it ends by anything
+    else, so that the same build can go on from it.
 
     Args:
         output: folder to make in the end.
@@ -194,11 +192,10 @@ def _check_remote(output: str) -> None:
     try:
         epath.Path(output).exists()
     except (ImportError, KeyError, ValueError) as error:
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[-1]
         raise DataError(
-            f"output {output!r}: this kind of address cannot be written here ({reason}); install "
-            "the fsspec package for it (gcsfs for gs://, s3fs for s3://), or build in a local "
-            "directory"
+            f"output {output!r}: this kind of address cannot be written here "
+            f"({last_line(error)}); install the fsspec package for it (gcsfs for gs://, s3fs for "
+            "s3://), or build in a local directory"
         ) from error
 
 
@@ -207,7 +204,11 @@ def _foreign_files(target: epath.Path) -> list[epath.Path]:
     inside = [p for p in target.iterdir() if p.name not in ("train", "heldout", "_building")]
     for name in ("train", "heldout"):
         inside += (target / name).iterdir() if (target / name).is_dir() else ()
-    return [path for path in inside if not _MADE.fullmatch(path.name) or path.is_dir()]
+    return [path for path in inside if path.is_dir() or not _is_made(path.name)]
+
+
+def _is_made(name: str) -> bool:
+    return name in _MADE or name.startswith("pairs-")
 
 
 def _move(stage: Path, target: Path) -> None:

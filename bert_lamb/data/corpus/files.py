@@ -9,6 +9,7 @@ space of any kind at the two ends of a line goes, so a line of nothing else is b
 import codecs
 import io
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
@@ -27,7 +28,7 @@ _LINE_BYTES = 1 << 28  # a line that must stay whole is refused above this
 
 
 @dataclass(frozen=True)
-class FileSplit:
+class FileSplit(ABC):
     """A file of any kind; each kind says how documents come out of it.
 
     Attributes:
@@ -54,8 +55,9 @@ class FileSplit:
             yield from self._documents(stream, stats)
         stats.files += 1
 
+    @abstractmethod
     def _documents(self, stream: BinaryIO, stats: ReadStats) -> Iterator[Document]:
-        raise NotImplementedError
+        """Yields the documents in `stream`, the file unpacked."""
 
     def _lines(
         self, stream: BinaryIO, stats: ReadStats, *, divide: bool

@@ -9,7 +9,7 @@ from urllib.parse import unquote, urlsplit
 
 from etils import epath
 
-from bert_lamb.data.errors import DataError
+from bert_lamb.data.errors import DataError, last_line
 
 _PACKAGES = {"gs": "gcsfs", "s3": "s3fs", "az": "adlfs", "hf": "huggingface_hub"}
 _TIMEOUT_SECONDS = 30.0
@@ -90,7 +90,7 @@ def find_remote(pattern: str, recursive: bool) -> tuple[list[str], bool]:
 
 def _unreadable(path: str, error: Exception) -> DataError:
     scheme = path.partition("://")[0]
-    said = (str(error).strip().splitlines() or [type(error).__name__])[-1]
+    said = last_line(error)
     package = _PACKAGES.get(scheme)
     if package is None:
         known = ", ".join(f"{name}://" for name in (*_PACKAGES, "https", "file"))

@@ -28,10 +28,8 @@ _STREAM_END = b"\xff\xff\xff\xff\0\0\0\0"
 
 
 @dataclass(frozen=True)
-class ParquetSplit:
-    """A Parquet file, a document a row.
-
-    Memory holds a few pages of each column read, not a row group.
+class _TableSplit:
+    """A file that holds a table.
 
     Attributes:
         name: its path, local or remote.
@@ -47,6 +45,14 @@ class ParquetSplit:
     def size(self) -> int:
         """Bytes of the file as it is stored."""
         return stored_size(self.name)
+
+
+@dataclass(frozen=True)
+class ParquetSplit(_TableSplit):
+    """A Parquet file, a document a row.
+
+    Memory holds a few pages of each column read, not a row group.
+    """
 
     def read(self, stats: ReadStats) -> Iterator[Document]:
         """Yields the documents of the file.
@@ -68,25 +74,11 @@ class ParquetSplit:
 
 
 @dataclass(frozen=True)
-class ArrowSplit:
+class ArrowSplit(_TableSplit):
     """An Arrow file, in the streaming or the random-access format, a document a row.
 
     Memory holds one of its record batches, which `datasets` writes of 1,000 rows.
-
-    Attributes:
-        name: its path, local or remote.
-        on_error: what to do with text that is not UTF-8; see policy.OnError.
-        text_field: the column with the text; "id" and "title" are taken where present.
     """
-
-    name: str
-    on_error: OnError = "error"
-    text_field: str = "text"
-
-    @property
-    def size(self) -> int:
-        """Bytes of the file as it is stored."""
-        return stored_size(self.name)
 
     def read(self, stats: ReadStats) -> Iterator[Document]:
         """Yields the documents of the file.
@@ -225,7 +217,7 @@ def _is_text(kind: "pyarrow.DataType") -> bool:
 
 
 def _documents(
-    split: ParquetSplit | ArrowSplit, batches: Iterator["pyarrow.RecordBatch"], stats: ReadStats
+    split: _TableSplit, batches: Iterator["pyarrow.RecordBatch"], stats: ReadStats
 ) -> Iterator[Document]:
     rows = Rows(split.name, split.on_error)
     number = 0

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from etils import epath
 
-from bert_lamb.data.errors import DataError
+from bert_lamb.data.errors import DataError, last_line
 from bert_lamb.data.exchange.distinct import Distinct
 from bert_lamb.data.exchange.new_folder import new_folder
 from bert_lamb.data.exchange.restore import Text, restore
@@ -154,9 +154,8 @@ def _expand_remote(pattern: str) -> list[str]:
         path = epath.Path(pattern)
         return sorted(str(file) for file in path.parent.glob(path.name))
     except Exception as error:  # each file system of fsspec has exceptions of its own
-        said = (str(error).strip().splitlines() or [""])[-1]
         raise DataError(
-            f"input {pattern!r}: cannot be read here ({type(error).__name__}: {said}); check the "
-            "address, install the fsspec package for it (gcsfs for gs://, s3fs for s3://), or copy "
-            "the files to a local folder"
+            f"input {pattern!r}: cannot be read here "
+            f"({type(error).__name__}: {last_line(error)}); check the address, install the fsspec "
+            "package for it (gcsfs for gs://, s3fs for s3://), or copy the files to a local folder"
         ) from error

@@ -52,12 +52,6 @@ def load_tokenizer(path: str | Path, options: TextOptions | None = None) -> Toke
     return tokenizer
 
 
-def is_bare_vocabulary(path: str | Path) -> bool:
-    """Whether `path` would be read as a vocab.txt, which does not say how text is changed."""
-    file = epath.Path(path)
-    return file.suffix not in (".json", ".model") and not file.is_dir()
-
-
 def _load(file: epath.Path, options: TextOptions | None) -> WordPiece | SentencePiece:
     if file.is_dir():
         kinds = [name for name in (MODEL_FILE, "tokenizer.json") if (file / name).exists()]

@@ -4,7 +4,7 @@ import hashlib
 import json
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
@@ -69,30 +69,6 @@ class Tokenizer(ABC):
         self.special_tokens = dict(zip(SPECIAL_TOKENS, special_ids, strict=True))
         self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = special_ids
         self._special_ids = frozenset(special_ids)
-
-    @staticmethod
-    def load(path: str | Path, lowercase: bool | None = None) -> "Tokenizer":
-        """Reads a tokenizer of either kind; see `load_tokenizer`, which it calls.
-
-        Args:
-            path: local or remote.
-            lowercase: for a vocab.txt, whether it is of the uncased kind (the default); all other
-                files say so themselves and are believed.
-        """
-        from bert_lamb.data.tokenization.loading import is_bare_vocabulary, load_tokenizer
-        from bert_lamb.data.tokenization.text import TextOptions
-
-        if lowercase is not None and is_bare_vocabulary(path):
-            return load_tokenizer(path, TextOptions(lowercase=lowercase))
-        return load_tokenizer(path)
-
-    @staticmethod
-    def train(texts: Iterable[str], vocab_size: int, lowercase: bool = True) -> "Tokenizer":
-        """Learns a WordPiece vocabulary; see `train_wordpiece`, which it calls."""
-        from bert_lamb.data.tokenization.text import TextOptions
-        from bert_lamb.data.tokenization.wordpiece_training import train_wordpiece
-
-        return train_wordpiece(texts, vocab_size, TextOptions(lowercase=lowercase))
 
     @abstractmethod
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
