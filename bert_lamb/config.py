@@ -128,7 +128,11 @@ class OptimizerConfig:
         b2: decay rate of the second moment.
         eps: added outside the square root.
         weight_decay: coefficient of the decay inside the normalized direction.
-        clip_norm: global-norm limit of the mean gradient; None switches clipping off.
+        clip_norm: limit on the norm of the mean gradient; None switches clipping off.
+        clip: "global" scales the mean gradient of the whole batch by its norm. "bucket" scales
+            each device's own gradient of every layer to clip_norm / sqrt(number of buckets), before
+            the devices are averaged: nothing waits for the norm of the whole (Kim et al.,
+            arXiv 2402.02447), but the result depends on the number of devices.
         exclude: path patterns (regular expressions, whole path) of the tensors that neither decay
             nor adapt.
     """
@@ -138,6 +142,7 @@ class OptimizerConfig:
     eps: float = 1e-6
     weight_decay: float = 0.01
     clip_norm: float | None = 1.0
+    clip: Literal["global", "bucket"] = "global"
     exclude: tuple[str, ...] = (r".*/bias", r".*norm.*/scale")
 
     def __post_init__(self) -> None:
@@ -150,6 +155,12 @@ class OptimizerConfig:
             "clip_norm",
             self.clip_norm,
             "more than 0, or None for no clipping",
+        )
+        _require(
+            self.clip == "global" or self.clip_norm is not None,
+            "clip_norm",
+            self.clip_norm,
+            'a limit, since clip = "bucket"',
         )
 
 
@@ -270,6 +281,47 @@ class DataConfig:
 
 
 @dataclass(frozen=True)
+class ParallelConfig:
+    """How devices share the work; a run may change it whenever it restarts (docs/parallel.md).
+
+    The devices form a mesh of four axes. Rows of a batch are split over replica, data and fsdp.
+
+    Attributes:
+        replica: copies of the model that only gradients connect, over the slow network between
+            slices; -1 takes one per slice.
+        data: devices that hold the same parameters; -1 takes what the other axes leave.
+        fsdp: devices over which parameters and optimizer state are cut (ZeRO); -1 as above.
+        tensor: devices that compute one layer together; -1 as above.
+        gather: when the parts of fsdp are put together: "step" once at the start of a step (sharded
+            optimizer, ZeRO-1), "layer" when a layer needs them, forwards and backwards (ZeRO-3).
+        reduce: when gradients are summed over devices: "step" once at the end, "layer" as soon as
+            the backward pass has left a layer, so that the two overlap. With accumulation it is
+            always once at the end.
+        reduce_dtype: of gradients while they are summed over devices.
+        stall_seconds: a host that gets no further for so long says which hosts wait where, and
+            leaves, so that the platform restarts the job; 0 waits for ever.
+    """
+
+    replica: int = -1
+    data: int = -1
+    fsdp: int = 1
+    tensor: int = 1
+    gather: Literal["step", "layer"] = "step"
+    reduce: Literal["step", "layer"] = "step"
+    reduce_dtype: Literal["float32", "bfloat16"] = "float32"
+    stall_seconds: int = 900
+
+    def __post_init__(self) -> None:
+        for key in ("replica", "data", "fsdp", "tensor"):
+            value = getattr(self, key)
+            _require(value == -1 or value >= 1, key, value, "at least 1, or -1")
+        rest = [key for key in ("data", "fsdp", "tensor") if getattr(self, key) == -1]
+        for key in rest[1:]:
+            _require(False, key, -1, f"a number, since {rest[0]} is -1")
+        _require(self.stall_seconds >= 0, "stall_seconds", self.stall_seconds, "0 or more")
+
+
+@dataclass(frozen=True)
 class CheckpointConfig:
     """When checkpoints are saved and how many are kept.
 
@@ -343,6 +395,7 @@ class PretrainConfig:
     phases: tuple[PhaseConfig, ...] = ()
     masking: MaskingConfig = field(default_factory=MaskingConfig)
     data: DataConfig = field(default_factory=DataConfig)
+    parallel: ParallelConfig = field(default_factory=ParallelConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     logging: LoggingConfig = field(default_factory=LoggingConfig)

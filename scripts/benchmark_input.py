@@ -25,13 +25,13 @@ import jax
 import machine
 
 from bert_lamb.cli.overrides import load_config
-from bert_lamb.config import MaskingConfig, PhaseConfig, PretrainConfig
+from bert_lamb.config import MaskingConfig, ParallelConfig, PhaseConfig, PretrainConfig
 from bert_lamb.data.batches.pipeline import Batch, train_batches
-from bert_lamb.parallel.mesh import make_mesh, put_batch
+from bert_lamb.parallel.batches import put_batch
+from bert_lamb.parallel.mesh import make_mesh
 from bert_lamb.training import preflight
-from bert_lamb.training.phases import make_optimizer, schedule
-from bert_lamb.training.start import initial_state
-from bert_lamb.training.step import build_step
+from bert_lamb.training.program import compile_step
+from bert_lamb.training.start import initial_state, lay_out
 
 MASKING = {
     "plain": MaskingConfig(),
@@ -91,21 +91,12 @@ def seek_seconds(phase: PhaseConfig, rows: int) -> dict[str, float]:
 
 def share_of_step(config: PretrainConfig, index: int, rounds: int) -> dict[str, float]:
     """Measures a batch and a training step on it in turns."""
-    phase, mesh = config.phases[index], make_mesh(jax.local_devices()[:1])
+    phase = config.phases[index]
+    mesh = make_mesh(ParallelConfig(), jax.local_devices()[:1])
     state = initial_state(config)
-    step = build_step(
-        config.model,
-        make_optimizer(config.optimizer, phase, state.params),
-        schedule(phase),
-        mesh,
-        seed=0,
-        micro_batches=preflight.micro_batches(phase, 1),
-        window_steps=10,
-        nonfinite_limit=1,
-    )
     stream = batches(phase, config.masking, phase.global_batch, 0)
-    train = jax.jit(step)
     batch = put_batch(next(stream), mesh)
+    train = compile_step(config, index, lay_out(config.model, mesh), state, batch)
     jax.block_until_ready(train(state, batch))
     inputs, steps = [], []
     for _ in range(rounds):

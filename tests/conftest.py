@@ -1,6 +1,11 @@
 """Eight virtual CPU devices for every test; the shared corpora where they are at hand."""
 
+import os
 from pathlib import Path
+from typing import Any
+
+# Tests run on CPUs, also where libtpu is installed to compile for absent TPUs.
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 import jax
 import pytest
@@ -54,3 +59,30 @@ def records(prose: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[int, 
         options = BuildOptions(ExampleOptions(seq_length=length), heldout=0.1, num_shards=2)
         build_records(sources, folder / f"seq{length}", tokenizer, options)
     return {length: folder / f"seq{length}" for length in (16, 32)}
+
+
+@pytest.fixture(scope="session")
+def small(records: dict[int, Path]) -> dict[str, Any]:
+    """Values of a configuration of two phases, seconds long; tests change copies of it."""
+    return {
+        "seed": 3,
+        "model": {
+            "num_layers": 2, "hidden_size": 16, "num_heads": 2, "intermediate_size": 32,
+            "max_positions": 32, "vocab_multiple": 8,
+        },
+        "phases": [
+            {
+                "records": str(records[16] / "train"), "heldout": str(records[16] / "heldout"),
+                "seq_length": 16, "global_batch": 8, "steps": 6, "max_predictions": 3,
+                "peak_lr": 1e-2, "warmup_steps": 2,
+            },
+            {
+                "records": str(records[32] / "train"), "heldout": str(records[32] / "heldout"),
+                "seq_length": 32, "global_batch": 8, "steps": 4, "max_predictions": 5,
+                "peak_lr": 5e-3, "warmup_steps": 1, "carry": "weights_and_moments",
+            },
+        ],
+        "checkpoint": {"every_steps": 1, "keep": 3},
+        "evaluation": {"batch": 8, "max_examples": 16},
+        "logging": {"every_steps": 1, "tensorboard": False},
+    }  # fmt: skip

@@ -7,7 +7,9 @@ import argparse
 import logging
 import os
 import sys
+import traceback
 from collections.abc import Sequence
+from typing import Any
 
 import bert_lamb
 from bert_lamb.cli.data import add_data
@@ -42,10 +44,36 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAULT
     except Exception as error:
-        if not _is_fault(error):
-            raise
+        return _failed(error)
+
+
+def _failed(error: Exception) -> int:
+    """Says what went wrong and returns the exit status; an error of the program is raised again.
+
+    One of several hosts leaves at once: an orderly exit would wait for the others, which may wait
+    for this one, or be lost.
+    """
+    # Imported by the verbs that may have several hosts.
+    hosts: Any = sys.modules.get("bert_lamb.parallel.hosts")
+    several = hosts is not None and hosts.several()
+    if _is_fault(error):
+        status = FAULT
         print(f"bert-lamb: {_message(error)}", file=sys.stderr)
-        return FAULT
+    elif hosts is not None and isinstance(error, hosts.HostsError):
+        status = hosts.RESTART
+        print(f"bert-lamb: {error}", file=sys.stderr)
+    elif several:
+        status = hosts.RESTART
+        traceback.print_exception(error)
+        print(f"bert-lamb: {hosts.name()} failed, or lost another host; the job can be restarted "
+              "as it is and resumes from the newest checkpoint", file=sys.stderr)  # fmt: skip
+    else:
+        raise error
+    if several:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+    return status
 
 
 def _message(error: Exception) -> str:

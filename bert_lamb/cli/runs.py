@@ -4,7 +4,7 @@ import argparse
 import json
 
 from bert_lamb.cli.overrides import as_flags, load_config
-from bert_lamb.cli.verbs import OK, add_verb, folder
+from bert_lamb.cli.verbs import OK, add_verb, workdir
 
 
 def add_pretrain(verbs: argparse._SubParsersAction) -> None:
@@ -20,7 +20,7 @@ def add_pretrain(verbs: argparse._SubParsersAction) -> None:
         "in it is set on the command line as --config.KEY=VALUE",
     )  # fmt: skip
     pretrain.add_argument(
-        "--workdir", required=True, type=folder,
+        "--workdir", required=True, type=workdir,
         help="folder for checkpoints, metrics.jsonl and TensorBoard files; the same command with "
         "the same folder resumes",
     )  # fmt: skip
@@ -31,6 +31,13 @@ def add_pretrain(verbs: argparse._SubParsersAction) -> None:
         "--print-config", action="store_true",
         help="print every key with its value, as the command line takes it; do not train",
     )  # fmt: skip
+    hosts = pretrain.add_argument_group(
+        "several hosts", "run the same command on each; these are for where the platform (Cloud "
+        "TPU, GKE, Slurm, Open MPI) does not tell them of each other",
+    )  # fmt: skip
+    hosts.add_argument("--coordinator", metavar="HOST:PORT", help="of process 0, a free port there")
+    hosts.add_argument("--num-processes", type=int, metavar="N", help="processes of the job")
+    hosts.add_argument("--process-id", type=int, metavar="I", help="this one, from 0")
     pretrain.set_defaults(verb=_pretrain, takes_overrides=True)
 
 
@@ -65,7 +72,9 @@ def add_fill_mask(verbs: argparse._SubParsersAction) -> None:
 
 
 def _add_checkpoint(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--workdir", required=True, type=folder, help="folder of a pretraining run")
+    parser.add_argument(
+        "--workdir", required=True, type=workdir, help="folder of a pretraining run"
+    )
     parser.add_argument("--step", type=int, help="of the checkpoint (default: the newest)")
 
 
@@ -80,8 +89,10 @@ def add_inspect(verbs: argparse._SubParsersAction) -> None:
 
 
 def _pretrain(args: argparse.Namespace) -> int:
+    from bert_lamb.parallel.hosts import is_first, join
     from bert_lamb.training.trainer import describe_run, pretrain
 
+    join(args.coordinator, args.num_processes, args.process_id)
     config = load_config(args.config, args.config_flags)
     if args.print_config:
         print("\n".join(as_flags(config)))
@@ -90,11 +101,12 @@ def _pretrain(args: argparse.Namespace) -> int:
         print(describe_run(config))
         return OK
     outcome = pretrain(config, args.workdir)
+    say = print if is_first() else (lambda _: None)
     if outcome.stopped_by is not None:
-        print(f"stopped by signal {outcome.stopped_by} after step {outcome.step}, which is saved; "
-              "the same command resumes")  # fmt: skip
+        say(f"stopped by signal {outcome.stopped_by} after step {outcome.step}, which is saved; "
+            "the same command resumes")  # fmt: skip
         return 128 + outcome.stopped_by
-    print(f"done: checkpoints, metrics.jsonl and tensorboard/ are in {args.workdir}")
+    say(f"done: checkpoints, metrics.jsonl and tensorboard/ are in {args.workdir}")
     return OK
 
 

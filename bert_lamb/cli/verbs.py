@@ -1,6 +1,7 @@
 """What the verbs of the command line share."""
 
 import argparse
+import os
 from pathlib import Path
 
 OK, FAULT = 0, 1
@@ -25,3 +26,11 @@ def folder(text: str) -> Path:
     if not text.strip():
         raise argparse.ArgumentTypeError("empty; expected the path of a folder")
     return Path(text)
+
+
+def workdir(text: str) -> os.PathLike[str]:
+    """Like `folder`, but the path may be remote, such as gs://BUCKET/RUN."""
+    from etils import epath
+
+    folder(text)  # for its check
+    return epath.Path(text)

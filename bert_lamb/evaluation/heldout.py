@@ -6,12 +6,16 @@ from dataclasses import asdict, dataclass
 from functools import partial
 
 import jax
+import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh, PartitionSpec
+from jax.sharding import PartitionSpec
 
 from bert_lamb import model
 from bert_lamb.config import ModelConfig
-from bert_lamb.parallel.mesh import DATA, put_batch
+from bert_lamb.parallel.batches import put_batch
+from bert_lamb.parallel.exchange import Exchange
+from bert_lamb.parallel.layout import Layout
+from bert_lamb.parallel.mesh import ROWS
 
 Params = dict
 Evaluator = Callable[[Params, Mapping[str, np.ndarray]], dict[str, float]]
@@ -44,22 +48,32 @@ class HeldoutScore:
         return asdict(self)
 
 
-def build_evaluator(config: ModelConfig, mesh: Mesh) -> Evaluator:
-    """Returns a function (params, batch of host arrays) -> sums, compiled once per batch shape."""
+def build_evaluator(config: ModelConfig, layout: Layout) -> Evaluator:
+    """Returns a function (params, batch of host arrays) -> sums, compiled once per batch shape.
+
+    Args:
+        config: of the model.
+        layout: of its parameters.
+    """
 
     @jax.jit
     @partial(
         jax.shard_map,
-        mesh=mesh,
-        in_specs=(PartitionSpec(), PartitionSpec(DATA)),
+        mesh=layout.mesh,
+        in_specs=(layout.local(), PartitionSpec(ROWS)),
         out_specs=PartitionSpec(),
+        axis_names=set(ROWS),
     )
     def sums(params: Params, batch: dict[str, jax.Array]) -> dict[str, jax.Array]:
-        local = model.pretraining_sums(model.apply(config, params, batch), batch)
-        return jax.lax.psum(local._asdict(), DATA)
+        weights = Exchange(layout, model.weight_dtypes(config, params)).gather(params)
+        local = model.pretraining_sums(model.apply(config, weights, batch), batch)
+        weighs = jnp.any(batch["masked_lm_weights"] > 0, axis=1)
+        weighs |= batch["next_sentence_weights"] > 0
+        examples = jnp.sum(weighs.astype(jnp.float32))
+        return jax.lax.psum({**local._asdict(), "examples": examples}, ROWS)
 
     def evaluator(params: Params, batch: Mapping[str, np.ndarray]) -> dict[str, float]:
-        fetched = jax.device_get(sums(params, put_batch(batch, mesh)))
+        fetched = jax.device_get(sums(params, put_batch(batch, layout.mesh)))
         return {name: float(value) for name, value in fetched.items()}
 
     return evaluator
@@ -77,11 +91,7 @@ def evaluate(
         params: of the model.
         batches: as `bert_lamb.data.batches.pipeline.eval_batches` gives them.
     """
-    parts, examples = [], 0
-    for batch in batches:
-        parts.append(evaluator(params, batch))
-        weighs = batch["masked_lm_weights"].any(axis=1) | (batch["next_sentence_weights"] > 0)
-        examples += int(np.sum(weighs))
+    parts = [evaluator(params, batch) for batch in batches]
     total = {name: math.fsum(part[name] for part in parts) for name in parts[0]}
     mlm, nsp = max(total["mlm_weight"], 1), max(total["nsp_weight"], 1)
     return HeldoutScore(
@@ -91,5 +101,5 @@ def evaluate(
         nsp_accuracy=total["nsp_correct"] / nsp,
         masked_tokens=int(total["mlm_weight"]),
         pairs=int(total["nsp_weight"]),
-        examples=examples,
+        examples=int(total["examples"]),
     )

@@ -11,7 +11,7 @@ References:
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -29,6 +29,18 @@ NO_SUCH_TOKEN = -1e9
 # Places of dropout. Layer l folds in FIRST_LAYER + l, then its own sites.
 EMBEDDINGS, FIRST_LAYER = 0, 1
 ATTENTION_PROBABILITIES, ATTENTION_OUTPUT, MLP_OUTPUT = 0, 1, 2
+
+
+class LayerHook(NamedTuple):
+    """What a layer does to its own parameters before it uses them.
+
+    Attributes:
+        prepare: from the parameters of one layer to those it computes with.
+        repeat: whether the backward pass prepares them again instead of keeping them.
+    """
+
+    prepare: Callable[[Any], Any]
+    repeat: bool
 
 
 class PretrainingOutput(NamedTuple):
@@ -222,6 +234,7 @@ class BertForPreTraining(nnx.Module):
         input_mask: jax.Array,
         segment_ids: jax.Array,
         noise: Noise | None = None,
+        hook: LayerHook | None = None,
     ) -> tuple[jax.Array, jax.Array]:
         """Encodes rows of tokens.
 
@@ -230,12 +243,13 @@ class BertForPreTraining(nnx.Module):
             input_mask: int32 [B, T], 0 at padding.
             segment_ids: int32 [B, T].
             noise: the source of dropout; None switches it off.
+            hook: what each layer does to its parameters first; None for nothing.
 
         Returns:
             The sequence [B, T, D] and its pooled first token [B, D], in the compute dtype.
         """
         x = self.embeddings(input_ids, segment_ids, noise and noise.at(EMBEDDINGS))
-        x = self._run_layers(x, input_mask > 0, noise)
+        x = self._run_layers(x, input_mask > 0, noise, hook)
         return x, jnp.tanh(self.pooler(x[:, 0]))
 
     def __call__(
@@ -245,21 +259,25 @@ class BertForPreTraining(nnx.Module):
         segment_ids: jax.Array,
         masked_lm_positions: jax.Array,
         noise: Noise | None = None,
+        hook: LayerHook | None = None,
     ) -> PretrainingOutput:
         """Computes the logits of both tasks; masked_lm_positions is int32 [B, P]."""
-        sequence, pooled = self.encode(input_ids, input_mask, segment_ids, noise)
+        sequence, pooled = self.encode(input_ids, input_mask, segment_ids, noise, hook)
         index = masked_lm_positions[:, :, None]
         predicted = jnp.take_along_axis(sequence, index, axis=1, mode="clip")
         mlm_logits = self.mlm(predicted, self.embeddings.word.embedding[...])
         return PretrainingOutput(mlm_logits, self.nsp(pooled).astype(jnp.float32))
 
-    def _run_layers(self, x: jax.Array, mask: jax.Array, noise: Noise | None) -> jax.Array:
+    def _run_layers(
+        self, x: jax.Array, mask: jax.Array, noise: Noise | None, hook: LayerHook | None
+    ) -> jax.Array:
         L = self.config.num_layers
 
         def run(x: jax.Array, layer: Block, number: int | jax.Array) -> jax.Array:
+            layer = hook.prepare(layer) if hook else layer
             return layer(x, mask, noise and noise.at(number))
 
-        run = _rematerialized(run, self.config)
+        run = _rematerialized(run, self.config, regather=hook is not None and hook.repeat)
         if self.config.scan_layers:
             numbers = FIRST_LAYER + jnp.arange(L)
             x, _ = jax.lax.scan(lambda x, xs: (run(x, *xs), None), x, (self.layers, numbers))
@@ -269,18 +287,29 @@ class BertForPreTraining(nnx.Module):
         return x
 
 
-def _rematerialized(function: Callable, config: ModelConfig) -> Callable:
-    """Wraps a layer so that its backward pass recomputes what config.remat says."""
-    if config.remat == "none":
+def _rematerialized(function: Callable, config: ModelConfig, *, regather: bool) -> Callable:
+    """Wraps a layer so that its backward pass recomputes what config.remat says.
+
+    With `regather`, weights gathered from other devices are not kept for it either.
+    """
+    if config.remat == "none" and not regather:
         return function
     # "dots" keeps the products with weights; the T x T products of attention, which dominate the
     # memory of long rows and little of the time, are recomputed like all elementwise work.
     policy = {
+        "none": _all_but_gathered,
         "dots": jax.checkpoint_policies.dots_with_no_batch_dims_saveable,
         "full": jax.checkpoint_policies.nothing_saveable,
     }[config.remat]
     # Inside a scan the loop already keeps the compiler from merging the two computations.
     return jax.checkpoint(function, policy=policy, prevent_cse=not config.scan_layers)
+
+
+def _all_but_gathered(primitive: Any, *_: Any, **params: Any) -> bool:
+    """Keeps every value for the backward pass but weights that a layer's hook has gathered."""
+    if primitive.name == "custom_vjp_call":
+        return "all_gather" not in str(params["call_jaxpr"])
+    return primitive.name != "all_gather"
 
 
 def _unstack(layers: Block, L: int) -> list[Block]:

@@ -9,10 +9,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from flax import nnx
 
 from bert_lamb.config import ModelConfig
-from bert_lamb.model.bert import BertForPreTraining, PretrainingOutput
+from bert_lamb.model.bert import BertForPreTraining, LayerHook, PretrainingOutput
 from bert_lamb.model.dropout import Noise
 
 Params = dict[str, Any]
@@ -37,7 +38,12 @@ def init(config: ModelConfig, key: jax.Array) -> Params:
 
 
 def apply(
-    config: ModelConfig, params: Params, batch: Batch, *, dropout_key: jax.Array | None = None
+    config: ModelConfig,
+    params: Params,
+    batch: Batch,
+    *,
+    dropout_key: jax.Array | None = None,
+    hook: LayerHook | None = None,
 ) -> PretrainingOutput:
     """Computes the logits of both pretraining tasks.
 
@@ -48,6 +54,8 @@ def apply(
             and, with dropout, row [B]: the index of each row in the global batch.
         dropout_key: typed PRNG key of this step, the same on all devices; None switches dropout
             off.
+        hook: what each layer does to its own parameters before it uses them. Before that they may
+            have any shape, so those under "layers" are then not compared with the config.
 
     Returns:
         Float32 logits, `PretrainingOutput`.
@@ -56,10 +64,10 @@ def apply(
         ValueError: if the parameters do not fit the config, or a row is longer than the position
             table.
     """
-    model = _build(config, params)
+    model = _build(config, params, hook)
     noise = _noise(config, batch, dropout_key)
     tokens = (batch["input_ids"], batch["input_mask"], batch["segment_ids"])
-    return model(*tokens, batch["masked_lm_positions"], noise)
+    return model(*tokens, batch["masked_lm_positions"], noise, hook)
 
 
 def encode(
@@ -91,9 +99,28 @@ def stacked_axes(params: Params) -> Params:
     }
 
 
-def _build(config: ModelConfig, params: Params) -> BertForPreTraining:
+def weight_dtypes(config: ModelConfig, params: Params) -> Params:
+    """Returns for each parameter the widest dtype that the forward pass uses it in.
+
+    Kernels are cast to the compute dtype wherever they are used, so whoever copies them may cast
+    them first. Tables, norms and biases are (also) used in float32.
+    """
+
+    def dtype(path: Any, _: Any) -> jnp.dtype:
+        is_kernel = path[-1] == jax.tree_util.DictKey("kernel")
+        return jnp.dtype(config.dtype if is_kernel else "float32")
+
+    return jax.tree_util.tree_map_with_path(dtype, params)
+
+
+def _build(
+    config: ModelConfig, params: Params, hook: LayerHook | None = None
+) -> BertForPreTraining:
     graphdef, abstract = _structure(config)
     expected, got = _shapes(nnx.to_pure_dict(abstract)), _shapes(params)
+    if hook is not None:
+        expected = {name: got.get(name, shape) if name.startswith("layers/") else shape
+                    for name, shape in expected.items()}  # fmt: skip
     if got != expected:
         missing, extra = dict(expected.items() - got.items()), dict(got.items() - expected.items())
         raise ValueError(

@@ -1,1 +1,1 @@
-"""How arrays lie on devices."""
+"""How devices share a run: the mesh, what lies where, what is exchanged, and many hosts."""

@@ -1,18 +1,53 @@
-"""The device mesh of a run and the placement of batches and state on it."""
+"""The device mesh of a run: four named axes, laid over slices, hosts and chips."""
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Sequence
 
 import jax
 import numpy as np
+from jax.experimental import mesh_utils
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
-DATA = "data"
+from bert_lamb.config import ConfigError, ParallelConfig
+
+AXES = ("replica", "data", "fsdp", "tensor")
+# The axes over which the rows of a batch are split. The step handles these by hand, inside
+# `jax.shard_map`; the compiler handles the tensor axis.
+ROWS = ("replica", "data", "fsdp")
+FSDP, TENSOR = "fsdp", "tensor"
 
 
-def make_mesh(devices: Sequence[jax.Device] | None = None) -> Mesh:
-    """Returns a one-axis mesh, `DATA`, over `devices` (default: all of this machine's)."""
-    devices = jax.local_devices() if devices is None else devices
-    return Mesh(np.asarray(devices), (DATA,), axis_types=(AxisType.Auto,))
+def make_mesh(config: ParallelConfig, devices: Sequence[jax.Device] | None = None) -> Mesh:
+    """Lays the axes of `config` over devices, the slowest links under the first axis.
+
+    Devices of one host are neighbours, so that the last axes, which talk most, stay inside a host
+    where they fit; on TPUs the axes follow the links of the torus.
+
+    Args:
+        config: sizes of the axes; -1 is filled in.
+        devices: default: all devices of all hosts.
+
+    Returns:
+        A mesh with the axes `AXES`, also those of size 1.
+
+    Raises:
+        ConfigError: if the sizes do not multiply to the number of devices.
+    """
+    devices = jax.devices() if devices is None else devices
+    slices = _by_slice(devices)
+    shape = _sizes(config, len(devices), len(slices))
+    if shape[0] % len(slices):
+        raise ConfigError(
+            f"config.parallel.replica = {shape[0]}: expected a multiple of the {len(slices)} slices"
+        )
+    within = (shape[0] // len(slices), *shape[1:])
+    grid = np.concatenate([_lay(within, part) for part in slices])
+    return Mesh(grid, AXES, axis_types=(AxisType.Auto,) * len(AXES))
+
+
+def row_devices(mesh: Mesh) -> int:
+    """Returns into how many parts the rows of a batch are split."""
+    return math.prod(mesh.shape[axis] for axis in ROWS)
 
 
 def replicated(mesh: Mesh) -> NamedSharding:
@@ -21,20 +56,51 @@ def replicated(mesh: Mesh) -> NamedSharding:
 
 
 def over_rows(mesh: Mesh) -> NamedSharding:
-    """Returns the sharding that splits the leading axis (rows) over the data axis."""
-    return NamedSharding(mesh, PartitionSpec(DATA))
+    """Returns the sharding that splits the leading axis, rows of a batch."""
+    return NamedSharding(mesh, PartitionSpec(ROWS))
 
 
-def put_batch(batch: Mapping[str, np.ndarray], mesh: Mesh) -> dict[str, jax.Array]:
-    """Places a batch of host arrays [B, ...] with its rows split over the data axis.
+def describe_mesh(mesh: Mesh) -> str:
+    """Names the axes with more than one device, such as "data 4 x tensor 2"."""
+    sizes = [f"{axis} {size}" for axis, size in mesh.shape.items() if size > 1]
+    return " x ".join(sizes) or "one device"
 
-    Raises:
-        ValueError: if B is not a multiple of the number of devices.
-    """
-    rows = len(next(iter(batch.values())))
-    if rows % mesh.shape[DATA]:
-        raise ValueError(
-            f"a batch of {rows} rows cannot be split over {mesh.shape[DATA]} devices; "
-            "make global_batch a multiple of the number of devices"
+
+def _by_slice(devices: Sequence[jax.Device]) -> list[list[jax.Device]]:
+    """Groups devices by the slice they are part of; platforms without slices have one."""
+    groups: dict[int, list[jax.Device]] = {}
+    for device in sorted(devices, key=lambda d: (d.process_index, d.id)):
+        groups.setdefault(getattr(device, "slice_index", None) or 0, []).append(device)
+    return [groups[index] for index in sorted(groups)]
+
+
+def _sizes(config: ParallelConfig, devices: int, slices: int) -> tuple[int, ...]:
+    sizes = {axis: getattr(config, axis) for axis in AXES}
+    if sizes["replica"] == -1:
+        sizes["replica"] = slices
+    given = math.prod(size for size in sizes.values() if size != -1)
+    for axis, size in sizes.items():
+        if size == -1:
+            if devices % given:
+                raise ConfigError(
+                    f"config.parallel: the axes beside {axis} take {_product(sizes)} = {given} "
+                    f"devices: expected a divisor of the {devices} devices here"
+                )
+            sizes[axis] = devices // given
+    if math.prod(sizes.values()) != devices:
+        raise ConfigError(
+            f"config.parallel: {_product(sizes)} = {math.prod(sizes.values())} devices: expected "
+            f"the {devices} devices here; set one axis to -1 to give it the rest"
         )
-    return jax.device_put(dict(batch), over_rows(mesh))
+    return tuple(sizes.values())
+
+
+def _product(sizes: dict[str, int]) -> str:
+    return " x ".join(f"{axis} {size}" for axis, size in sizes.items() if size != -1)
+
+
+def _lay(shape: tuple[int, ...], devices: list[jax.Device]) -> np.ndarray:
+    if devices[0].platform == "tpu":
+        # Follows the torus; an axis may also take a part of one of its dimensions.
+        return mesh_utils.create_device_mesh(shape, devices, allow_split_physical_axes=True)
+    return np.array(devices).reshape(shape)

@@ -15,8 +15,8 @@ import jax
 import numpy as np
 import orbax.checkpoint as ocp
 from etils import epath
-from jax.sharding import Sharding
 
+from bert_lamb.parallel.hosts import everywhere, is_first, wait_for_all
 from bert_lamb.training.state import Params, TrainState
 
 log = logging.getLogger(__name__)
@@ -126,16 +126,13 @@ class Checkpoints:
         """Returns when the last save is complete; raises what went wrong with it."""
         self._manager.wait_until_finished()
 
-    def restore_newest(
-        self, shapes: TrainState, sharding: Sharding
-    ) -> tuple[TrainState, Progress] | None:
-        """Restores the newest checkpoint that can be read.
+    def restore_newest(self, shapes: TrainState) -> tuple[TrainState, Progress] | None:
+        """Restores the newest checkpoint that every host can read.
 
         A broken newer one is renamed (nothing is deleted) and a warning says so.
 
         Args:
-            shapes: of the state.
-            sharding: of every array.
+            shapes: of the state, with the sharding of every array.
 
         Returns:
             The state and where it stands; None where there is no checkpoint.
@@ -146,9 +143,13 @@ class Checkpoints:
         steps = self.steps()
         broken: dict[int, Exception] = {}
         for step in reversed(steps):
+            restored, error = None, None
             try:
-                restored = self._restore(step, shapes, sharding)
-            except Exception as error:  # whatever a damaged file makes the storage layer raise
+                restored = self._restore(step, shapes)
+            except Exception as caught:  # whatever a damaged file makes the storage layer raise
+                error = caught
+            if not everywhere(f"checkpoint {step}", restored is not None):
+                error = error or CheckpointError("another host cannot read it")
                 log.warning(
                     "checkpoint %s/%d cannot be read (%s); trying the one before",
                     self.directory,
@@ -157,6 +158,7 @@ class Checkpoints:
                 )
                 broken[step] = error
                 continue
+            assert restored is not None
             self._set_aside(broken)
             return restored
         if broken:
@@ -166,10 +168,12 @@ class Checkpoints:
             )
         return None
 
-    def restore_params(
-        self, shapes: Params, sharding: Sharding, step: int | None = None
-    ) -> tuple[Params, Progress]:
+    def restore_params(self, shapes: Params, step: int | None = None) -> tuple[Params, Progress]:
         """Restores the parameters alone, of `step` or of the newest checkpoint.
+
+        Args:
+            shapes: of the parameters, with the sharding of every array.
+            step: of the checkpoint; None takes the newest.
 
         Raises:
             CheckpointError: if there is no such checkpoint or it cannot be read.
@@ -183,7 +187,7 @@ class Checkpoints:
             progress = self.progress(step)
             restored = self._manager.restore(
                 step,
-                args=ocp.args.Composite(params=ocp.args.StandardRestore(_placed(shapes, sharding))),
+                args=ocp.args.Composite(params=ocp.args.StandardRestore(shapes)),
             )
         except CheckpointError:
             raise
@@ -202,11 +206,8 @@ class Checkpoints:
         )
         return Progress.from_json(restored["progress"], where)
 
-    def _restore(
-        self, step: int, shapes: TrainState, sharding: Sharding
-    ) -> tuple[TrainState, Progress]:
+    def _restore(self, step: int, shapes: TrainState) -> tuple[TrainState, Progress]:
         progress = self.progress(step)
-        shapes = _placed(shapes, sharding)
         restored = self._manager.restore(
             step,
             args=ocp.args.Composite(
@@ -227,12 +228,13 @@ class Checkpoints:
         if self._read_only or not broken:
             return
         self._manager.close()
-        for step in broken:
+        for step in broken if is_first() else ():
             aside = self.directory / f"unreadable-{step}"
             while aside.exists():
                 aside = aside.with_name(aside.name + "x")
             (self.directory / str(step)).rename(aside)
             log.warning("moved the unreadable checkpoint %d to %s", step, aside)
+        wait_for_all("broken checkpoints")
         self._manager = self._open()
 
 
@@ -275,13 +277,12 @@ def describe(path: epath.PathLike) -> str:
     return "\n".join([*lines, f"{len(leaves)} tensors, {count:,} parameters; {state}, {step}"])
 
 
-def load_weights(path: epath.PathLike, shapes: Params, sharding: Sharding) -> tuple[Params, str]:
+def load_weights(path: epath.PathLike, shapes: Params) -> tuple[Params, str]:
     """Reads parameters from a checkpoint folder to start another run from.
 
     Args:
         path: as for `describe`.
-        shapes: the expected parameters' shapes and dtypes.
-        sharding: of every array.
+        shapes: the expected parameters' shapes, dtypes and shardings.
 
     Returns:
         The parameters, and a sentence that says what was not loaded.
@@ -303,7 +304,7 @@ def load_weights(path: epath.PathLike, shapes: Params, sharding: Sharding) -> tu
     if faults:
         raise CheckpointError(f"{path} does not fit the model: {'; '.join(faults)}")
     with ocp.StandardCheckpointer() as reader:
-        params = reader.restore(folder, _placed(shapes, sharding))
+        params = reader.restore(folder, shapes)
     left = (
         "no optimizer state and no step are in it"
         if "no optimizer" in summary
@@ -333,10 +334,6 @@ def _rest(state: TrainState) -> dict[str, Any]:
         "window": state.window,
         "skipped": state.skipped,
     }
-
-
-def _placed(tree: Any, sharding: Sharding) -> Any:
-    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), tree)
 
 
 def _flat(tree: Any) -> dict[str, Any]:

@@ -7,8 +7,9 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, TextIO
 
+from etils import epath
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -19,7 +20,10 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from bert_lamb.training.mirror import Mirror
+
 log = logging.getLogger(__name__)
+METRICS = "metrics.jsonl"
 
 Value = float | int | str | list[float] | None
 
@@ -31,18 +35,21 @@ class MetricsFiles:
     removed first: the restarted run writes them again, to the same digits.
     """
 
-    def __init__(self, workdir: str | os.PathLike[str], *, start: int, tensorboard: bool) -> None:
-        """Opens the files for lines after step `start`."""
-        self._path = Path(workdir) / "metrics.jsonl"
-        _keep_lines_up_to(self._path, start)
-        self._lines = self._path.open("a", encoding="utf-8")
-        self._events = (
-            _event_writer()(
-                str(Path(workdir) / "tensorboard"), purge_step=start + 1 if start else None
-            )
-            if tensorboard
-            else None
-        )
+    def __init__(self, workdir: epath.PathLike | None, *, start: int, tensorboard: bool) -> None:
+        """Opens the files for lines after step `start`; without a `workdir` nothing is written."""
+        self._lines: TextIO | None = None
+        self._events: Any = None
+        self._mirror: Mirror | None = None
+        if workdir is None:
+            return
+        if "://" in os.fspath(workdir):
+            self._mirror = Mirror(epath.Path(workdir), METRICS)
+        folder = self._mirror.local if self._mirror else Path(workdir)
+        _keep_lines_up_to(folder / METRICS, start)
+        self._lines = (folder / METRICS).open("a", encoding="utf-8")
+        if tensorboard:
+            writer, purge = _event_writer(), start + 1 if start else None
+            self._events = writer(str(folder / "tensorboard"), purge_step=purge)
 
     def write(self, kind: str, step: int, values: Mapping[str, Value]) -> None:
         """Writes one record; `kind` is "train", "eval", "phase", "trust_ratio" or "run".
@@ -53,18 +60,24 @@ class MetricsFiles:
             values: scalars, of which TensorBoard gets the numbers, or lists of numbers; None stands
                 for "not available".
         """
-        self._lines.write(json.dumps({"kind": kind, "step": step, **values}) + "\n")
-        self._lines.flush()
+        if self._lines is not None:
+            self._lines.write(json.dumps({"kind": kind, "step": step, **values}) + "\n")
+            self._lines.flush()
         if self._events is not None:
             for name, value in values.items():
                 if isinstance(value, int | float):
                     self._events.add_scalar(f"{kind}/{name}", value, step)
+        if self._mirror is not None:
+            self._mirror.maybe_copy()
 
     def close(self) -> None:
         """Flushes and closes the files."""
-        self._lines.close()
+        if self._lines is not None:
+            self._lines.close()
         if self._events is not None:
             self._events.close()
+        if self._mirror is not None:
+            self._mirror.close()
 
 
 def _event_writer() -> Callable[..., Any]:
@@ -101,13 +114,14 @@ def _keep_lines_up_to(path: Path, step: int) -> None:
 class Display:
     """A progress bar on a terminal; plain log lines anywhere else."""
 
-    def __init__(self, total_steps: int, done: int) -> None:
-        """Shows a run of `total_steps` steps of which `done` are behind."""
+    def __init__(self, total_steps: int, done: int, *, silent: bool = False) -> None:
+        """Shows a run of `total_steps` steps of which `done` are behind, or nothing if `silent`."""
+        self._silent = silent
         self._total = total_steps
         self._done = done
         self._bar: Progress | None = None
         self._task: TaskID | None = None
-        if sys.stderr.isatty():
+        if sys.stderr.isatty() and not silent:
             self._bar = Progress(
                 TextColumn("[bold]{task.description}"),
                 BarColumn(),
@@ -142,6 +156,8 @@ class Display:
         if self._bar is not None and self._task is not None:
             self._bar.update(self._task, note=note)
             return
+        if self._silent:
+            return
         left = "" if seconds_left is None else f"  {clock(seconds_left)} left"
         log.info("step %d/%d  %s%s", step, self._total, note, left)
 
@@ -149,7 +165,7 @@ class Display:
         """Prints a line that stays above the bar."""
         if self._bar is not None:
             self._bar.console.print(text, markup=False, highlight=False)
-        else:
+        elif not self._silent:
             log.info("%s", text)
 
 

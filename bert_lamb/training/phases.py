@@ -64,7 +64,7 @@ def learning_rates(phase: PhaseConfig) -> LearningRates:
 
 
 def make_optimizer(
-    config: OptimizerConfig, phase: PhaseConfig, params: Params
+    config: OptimizerConfig, phase: PhaseConfig, params: Params, specs: Params | None = None
 ) -> optax.GradientTransformation:
     """Returns the phase's LAMB for BERT: biases and norms neither decay nor adapt.
 
@@ -72,6 +72,7 @@ def make_optimizer(
         config: of the optimizer.
         phase: whose schedule it follows.
         params: parameters or their shapes, for the masks.
+        specs: inside `jax.shard_map`, how the parameters are cut there.
 
     Raises:
         ConfigError: if a pattern of `config.exclude` matches no parameter.
@@ -96,7 +97,8 @@ def make_optimizer(
         mask=matrices,
         trust_ratio_mask=matrices,
         stacked=model.stacked_axes(params),
-        clip_norm=config.clip_norm,
+        clip_norm=config.clip_norm if config.clip == "global" else None,
+        specs=specs,
         record=True,
     )
 

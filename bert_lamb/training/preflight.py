@@ -1,12 +1,16 @@
 """Everything that can be found wrong with a run before the first compile."""
 
 import dataclasses
+import hashlib
 import json
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import jax
+from etils import epath
+
+import bert_lamb
 from bert_lamb.config import (
     ConfigError,
     PhaseConfig,
@@ -19,9 +23,11 @@ from bert_lamb.data.batches.source import RecordSource
 from bert_lamb.data.errors import DataError
 from bert_lamb.data.records.manifest import Manifest, check_records, read_manifest
 from bert_lamb.data.tokenization import TOKENIZER_FILES
+from bert_lamb.parallel.hosts import gather_texts, is_first, wait_for_all
 
-# Sections that a resumed run may differ in: none changes a parameter while the records are whole.
-FREE_SECTIONS = ("data", "checkpoint", "evaluation", "logging")
+# Sections that a resumed run may differ in: none changes a parameter, beyond rounding, while the
+# records are whole.
+FREE_SECTIONS = ("data", "parallel", "checkpoint", "evaluation", "logging")
 _RESTORE = "put the file back (each checkpoint's progress holds a copy), or give a new --workdir"
 
 
@@ -106,15 +112,53 @@ def check_devices(config: PretrainConfig, devices: int) -> None:
         )
 
 
-def claim_workdir(workdir: Path, config: PretrainConfig) -> None:
-    """Makes the working directory this run's: writes config.json and the tokenizer into it.
-
-    A run that has saved nothing yet may still change its configuration.
+def compare_hosts(config: PretrainConfig, manifests: dict[str, Manifest]) -> None:
+    """Checks that all hosts run the same code with the same configuration and records.
 
     Raises:
-        ConfigError: if the directory belongs to a run with another configuration; the message
-            lists the differences.
+        ConfigError: naming the host that differs from host 0, and in what.
+        HostsError: if a host does not answer.
     """
+    facts = {
+        "config": to_dict(config),
+        "version": bert_lamb.__version__,
+        "code": _code_digest(),
+        "records": {folder: fingerprint(manifest) for folder, manifest in manifests.items()},
+    }
+    hosts = [json.loads(text) for text in gather_texts("run", json.dumps(facts))]
+    for host, other in enumerate(hosts):
+        if differ := differences(hosts[0], other, "run"):
+            raise ConfigError(
+                f"host {host} does not run what host 0 runs (host 0 -> host {host}): "
+                + "; ".join(line.removeprefix("run.") for line in differ[:10])
+                + "; install the same package and give every host the same command"
+            )
+
+
+def fingerprint(manifest: Manifest) -> str:
+    """Returns 16 hexadecimal digits that tell one record set from another."""
+    text = json.dumps(dataclasses.asdict(manifest), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _code_digest() -> str:
+    digest = hashlib.sha256()
+    root = Path(bert_lamb.__file__).parent
+    for path in sorted(root.rglob("*.py")):
+        digest.update(path.relative_to(root).as_posix().encode() + path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def claim_workdir(workdir: epath.PathLike, config: PretrainConfig) -> None:
+    """Makes the working directory this run's: writes config.json and the tokenizer into it.
+
+    A run that has saved nothing yet may still change its configuration. Host 0 writes, all look.
+
+    Raises:
+        ConfigError: if the directory belongs to a run with another configuration, whose
+            differences the message lists; or if the hosts do not all see the same directory.
+    """
+    workdir = epath.Path(workdir)
     path = workdir / "config.json"
     resolved = to_dict(config)
     if path.exists():
@@ -125,22 +169,35 @@ def claim_workdir(workdir: Path, config: PretrainConfig) -> None:
                 + "\n  ".join(differ)
                 + "\nResume with the same configuration, or give a new --workdir."
             )
+    wait_for_all("workdir")  # all have looked before one writes
+    if is_first():
+        _write_claim(workdir, config)
+    wait_for_all("workdir")
+    if not path.exists():
+        raise ConfigError(
+            f"--workdir={workdir}: what host 0 writes there does not arrive on host "
+            f"{jax.process_index()}; give a folder that all hosts share, such as gs://BUCKET/RUN"
+        )
+
+
+def _write_claim(workdir: epath.Path, config: PretrainConfig) -> None:
+    path = workdir / "config.json"
     workdir.mkdir(parents=True, exist_ok=True)
     for name in TOKENIZER_FILES:
-        if (file := Path(config.phases[0].records) / name).exists():
-            shutil.copyfile(file, workdir / name)
+        if (file := epath.Path(config.phases[0].records) / name).exists():
+            (workdir / name).write_bytes(file.read_bytes())
     scratch = path.with_suffix(".tmp")
-    scratch.write_text(json.dumps(resolved, indent=2) + "\n", encoding="utf-8")
+    scratch.write_text(json.dumps(to_dict(config), indent=2) + "\n", encoding="utf-8")
     scratch.replace(path)
 
 
-def read_config(workdir: Path) -> dict[str, Any]:
+def read_config(workdir: epath.PathLike) -> dict[str, Any]:
     """Reads the resolved configuration of a run.
 
     Raises:
         ConfigError: if `workdir` holds no run.
     """
-    path = workdir / "config.json"
+    path = epath.Path(workdir) / "config.json"
     if not path.exists():
         raise ConfigError(f"{path} does not exist; give the --workdir of a pretraining run")
     try:

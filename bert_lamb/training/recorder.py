@@ -7,8 +7,11 @@ from types import TracebackType
 from typing import Any
 
 import jax
+from etils import epath
 
+from bert_lamb.config import PretrainConfig
 from bert_lamb.evaluation.heldout import HeldoutScore
+from bert_lamb.parallel.hosts import is_first
 from bert_lamb.training.metrics import Display, MetricsFiles, clock
 from bert_lamb.training.throughput import Speed, Stopwatch
 
@@ -150,6 +153,24 @@ class Recorder:
             "by them. Lower phases[].peak_lr or lengthen its warmup_steps, and restart from the "
             "last checkpoint."
         )
+
+
+def open_recorder(
+    workdir: epath.PathLike, config: PretrainConfig, step: int, tensor_names: list[str]
+) -> Recorder:
+    """Returns the recorder of a run that starts at `step`; host 0 alone shows and writes."""
+    first = is_first()
+    files = MetricsFiles(
+        workdir if first else None, start=step, tensorboard=config.logging.tensorboard
+    )
+    return Recorder(
+        files,
+        Display(config.total_steps, step, silent=not first),
+        tensor_names,
+        config.total_steps,
+        config.nonfinite_limit,
+        config.logging.trust_ratios,
+    )
 
 
 def _means(values: Mapping[str, float]) -> dict[str, float]:

@@ -2,19 +2,22 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
-from bert_lamb.config import PretrainConfig, from_dict
+import jax
+from etils import epath
+
+from bert_lamb.config import ParallelConfig, PretrainConfig, from_dict
 from bert_lamb.data.batches.pipeline import Batch, eval_batches, read_token_rows
 from bert_lamb.data.errors import DataError
 from bert_lamb.data.records.manifest import check_records, read_manifest
 from bert_lamb.data.tokenization import Tokenizer, load_tokenizer
 from bert_lamb.evaluation.heldout import build_evaluator, evaluate
 from bert_lamb.evaluation.unigram import score_unigram, token_counts
-from bert_lamb.parallel.mesh import make_mesh, replicated
+from bert_lamb.parallel.layout import Layout, placed
+from bert_lamb.parallel.mesh import make_mesh
 from bert_lamb.training import preflight
 from bert_lamb.training.checkpoint import Checkpoints, fingerprint
-from bert_lamb.training.start import parameter_shapes
+from bert_lamb.training.start import lay_out, parameter_shapes
 from bert_lamb.training.state import Params
 
 
@@ -24,18 +27,20 @@ class SavedModel:
 
     Attributes:
         config: of the run.
-        params: fp32, on this machine's devices.
+        params: fp32, whole on each of this machine's devices.
+        layout: of the parameters.
         tokenizer: of the run.
         step: of the checkpoint.
     """
 
     config: PretrainConfig
     params: Params
+    layout: Layout
     tokenizer: Tokenizer
     step: int
 
 
-def load_saved(workdir: Path, step: int | None = None) -> SavedModel:
+def load_saved(workdir: epath.PathLike, step: int | None = None) -> SavedModel:
     """Opens the checkpoint of `step`, default the newest, of the run in `workdir`.
 
     Raises:
@@ -43,15 +48,15 @@ def load_saved(workdir: Path, step: int | None = None) -> SavedModel:
         CheckpointError: if there is no such checkpoint, or it cannot be read.
     """
     config = from_dict(PretrainConfig, preflight.read_config(workdir))
+    layout = lay_out(config.model, make_mesh(ParallelConfig(), jax.local_devices()))
+    shapes = placed(parameter_shapes(config.model), layout.shardings())
     with Checkpoints(workdir, read_only=True) as checkpoints:
-        params, progress = checkpoints.restore_params(
-            parameter_shapes(config.model), replicated(make_mesh()), step
-        )
-    return SavedModel(config, params, load_tokenizer(workdir), progress.step)
+        params, progress = checkpoints.restore_params(shapes, step)
+    return SavedModel(config, params, layout, load_tokenizer(workdir), progress.step)
 
 
 def score_saved(
-    workdir: Path,
+    workdir: epath.PathLike,
     step: int | None,
     records: str,
     train_records: str | None,
@@ -97,20 +102,20 @@ def score_saved(
         vocab_size=saved.config.model.vocab_size,
         max_predictions=phase.max_predictions,
     )
-    mesh = make_mesh()
+    devices = saved.layout.mesh.size
 
     def batches() -> Iterator[Batch]:
         return eval_batches(
             records,
             seq_length=manifest.seq_length,
             max_predictions=phase.max_predictions,
-            batch=-(-batch // mesh.size) * mesh.size,
+            batch=-(-batch // devices) * devices,
             masking=saved.config.masking,
             seed=saved.config.seed,
             max_examples=max_examples,
         )
 
-    score = evaluate(build_evaluator(saved.config.model, mesh), saved.params, batches())
+    score = evaluate(build_evaluator(saved.config.model, saved.layout), saved.params, batches())
     result: dict[str, float | int | str] = {
         "step": saved.step,
         "parameters_hash": fingerprint(saved.params),

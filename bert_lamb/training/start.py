@@ -1,8 +1,5 @@
 """Where a run starts: from random weights, from given ones, or from its own last checkpoint."""
 
-import dataclasses
-import hashlib
-import json
 from functools import partial
 
 import jax
@@ -12,10 +9,11 @@ import bert_lamb
 from bert_lamb import model
 from bert_lamb.config import ModelConfig, PretrainConfig, to_dict
 from bert_lamb.data.records.manifest import Manifest
-from bert_lamb.parallel.mesh import replicated
+from bert_lamb.parallel.layout import Layout, placed
 from bert_lamb.training.checkpoint import CheckpointError, Checkpoints, Progress, load_weights
 from bert_lamb.training.phases import hand_over, locate, make_optimizer
-from bert_lamb.training.state import Params, TrainState, new_state
+from bert_lamb.training.preflight import fingerprint
+from bert_lamb.training.state import Params, TrainState, new_state, state_specs
 
 
 def initial_state(config: PretrainConfig) -> TrainState:
@@ -24,17 +22,33 @@ def initial_state(config: PretrainConfig) -> TrainState:
     return new_state(params, make_optimizer(config.optimizer, config.phases[0], params))
 
 
+def lay_out(config: ModelConfig, mesh: Mesh) -> Layout:
+    """Returns where the parameters of a model lie on a mesh.
+
+    Raises:
+        ConfigError: if the mesh cannot cut them evenly.
+    """
+    shapes = parameter_shapes(config)
+    return Layout.of(mesh, model.parameter_axes(shapes), shapes)
+
+
+def state_shapes(config: PretrainConfig, layout: Layout) -> TrainState:
+    """Returns the shapes of a run's state, each with its sharding."""
+    shapes = jax.eval_shape(partial(initial_state, config))
+    return placed(shapes, layout.shardings(state_specs(shapes, layout.specs)))
+
+
 def begin(
-    config: PretrainConfig, manifests: dict[str, Manifest], checkpoints: Checkpoints, mesh: Mesh
+    config: PretrainConfig, manifests: dict[str, Manifest], checkpoints: Checkpoints, layout: Layout
 ) -> tuple[TrainState, str]:
     """Returns the state to start from and a sentence that says where it comes from.
 
     Raises:
         CheckpointError: if a checkpoint cannot be read or belongs to other records.
     """
-    placed = replicated(mesh)
-    shapes = jax.eval_shape(partial(initial_state, config))
-    restored = checkpoints.restore_newest(shapes, placed)
+    shapes = state_shapes(config, layout)
+    shardings = jax.tree.map(lambda x: x.sharding, shapes)
+    restored = checkpoints.restore_newest(shapes)
     if restored is not None:
         state, found = restored
         _check_position(found, progress_at(config, manifests, found.step))
@@ -45,14 +59,16 @@ def begin(
             f"batch {found.next_batch} of it"
         )
     if config.init_from:
-        params, sentence = load_weights(config.init_from, shapes.params, placed)
+        params, sentence = load_weights(config.init_from, shapes.params)
         optimizer = make_optimizer(config.optimizer, config.phases[0], params)
-        return jax.jit(lambda p: new_state(p, optimizer), out_shardings=placed)(params), sentence
-    state = jax.jit(partial(initial_state, config), out_shardings=placed)()
+        return jax.jit(lambda p: new_state(p, optimizer), out_shardings=shardings)(params), sentence
+    state = jax.jit(partial(initial_state, config), out_shardings=shardings)()
     return state, f"starting from random weights, {model.count_params(config.model):,} parameters"
 
 
-def enter_phase(config: PretrainConfig, index: int, state: TrainState, mesh: Mesh) -> TrainState:
+def enter_phase(
+    config: PretrainConfig, index: int, state: TrainState, layout: Layout
+) -> TrainState:
     """Returns the state with which phase `index`, not the first, starts: its carry-over applied."""
     phase = config.phases[index]
     optimizer = make_optimizer(config.optimizer, phase, state.params)
@@ -67,7 +83,9 @@ def enter_phase(config: PretrainConfig, index: int, state: TrainState, mesh: Mes
             skipped=state.skipped,
         )
 
-    return jax.jit(enter, out_shardings=replicated(mesh))(state)
+    shapes = jax.eval_shape(enter, state)
+    shardings = layout.shardings(state_specs(shapes, layout.specs))
+    return jax.jit(enter, out_shardings=shardings)(state)
 
 
 def progress_at(config: PretrainConfig, manifests: dict[str, Manifest], step: int) -> Progress:
@@ -78,7 +96,7 @@ def progress_at(config: PretrainConfig, manifests: dict[str, Manifest], step: in
         phase=phase,
         next_batch=next_batch,
         seed=config.seed,
-        records={folder: _fingerprint(manifest) for folder, manifest in manifests.items()},
+        records={folder: fingerprint(manifest) for folder, manifest in manifests.items()},
         config=to_dict(config),
         version=bert_lamb.__version__,
     )
@@ -87,11 +105,6 @@ def progress_at(config: PretrainConfig, manifests: dict[str, Manifest], step: in
 def parameter_shapes(config: ModelConfig) -> Params:
     """Returns the shapes and dtypes of the parameters."""
     return jax.eval_shape(lambda: model.init(config, jax.random.key(0)))
-
-
-def _fingerprint(manifest: Manifest) -> str:
-    text = json.dumps(dataclasses.asdict(manifest), sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _check_position(found: Progress, expected: Progress) -> None:

@@ -7,7 +7,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import optax
+from jax.sharding import PartitionSpec
 
+from bert_lamb import optim
 from bert_lamb.optim.skipping import Skipped, none_skipped
 
 Params = dict[str, Any]
@@ -50,4 +52,23 @@ def new_state(params: Params, optimizer: optax.GradientTransformation) -> TrainS
         opt_state=optimizer.init(params),
         window={name: jnp.zeros((), jnp.float32) for name in SUMS},
         skipped=none_skipped(),
+    )
+
+
+def state_specs(state: TrainState, specs: Params) -> TrainState:
+    """Says how each array of a state is cut.
+
+    Args:
+        state: arrays or their shapes.
+        specs: PartitionSpecs of the parameters.
+
+    Returns:
+        PartitionSpecs in the shape of `state`: moments are cut like their parameters, everything
+        else is whole.
+    """
+    whole = jax.tree.map(lambda _: PartitionSpec(), state)
+    return dataclasses.replace(
+        whole,
+        params=specs,
+        opt_state=optim.state_specs(state.opt_state, state.params, specs),
     )

@@ -7,15 +7,17 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import optax
-from jax.sharding import Mesh, PartitionSpec
+from jax.sharding import PartitionSpec
 
 from bert_lamb import model
 from bert_lamb.config import ModelConfig
+from bert_lamb.optim.sharding import split_over, sum_over_devices
 from bert_lamb.optim.skipping import judge
 from bert_lamb.optim.trust_ratio import find_trust_ratios
-from bert_lamb.parallel.mesh import DATA
+from bert_lamb.parallel.exchange import Exchange
+from bert_lamb.parallel.mesh import ROWS
 from bert_lamb.training.phases import schedule_count
-from bert_lamb.training.state import Params, TrainState
+from bert_lamb.training.state import Params, TrainState, state_specs
 
 Batch = dict[str, jax.Array]
 Report = dict[str, Any]
@@ -26,8 +28,9 @@ def build_step(
     config: ModelConfig,
     optimizer: optax.GradientTransformation,
     learning_rate: optax.Schedule,
-    mesh: Mesh,
+    exchange: Exchange,
     *,
+    repeat_gather: bool = False,
     seed: int,
     micro_batches: int,
     window_steps: int,
@@ -37,7 +40,7 @@ def build_step(
 
     The loss is the masked-language-model loss plus the next-sentence loss, each a sum over the
     global batch divided once by its global weight, so neither the number of devices nor the
-    accumulation changes it. Gradients are reduced across devices once per update.
+    accumulation changes it. Gradients are summed across devices once per update.
 
     An update whose gradient is not finite changes neither parameters nor moments nor the counts
     of optimizer and schedule. After `nonfinite_limit` of them in a row no update is applied any
@@ -45,9 +48,10 @@ def build_step(
 
     Args:
         config: of the model.
-        optimizer: the present phase's.
+        optimizer: the present phase's, for parameters cut as `exchange.layout` says.
         learning_rate: the schedule inside `optimizer`, for the report.
-        mesh: with a data axis over which rows are split.
+        exchange: of weights and gradients between devices.
+        repeat_gather: gather the weights of a layer again in the backward pass.
         seed: of dropout; the key of step t is a function of (seed, t).
         micro_batches: parts in which each device takes its rows, one after the other.
         window_steps: steps after which `state.window` starts anew.
@@ -57,12 +61,15 @@ def build_step(
         A pure function (state, batch) -> (state, report), not yet compiled. The report holds
         copies of what the host reads now and then, so that the state itself can be donated.
     """
-    gradients = _build_gradients(config, mesh, micro_batches)
+    specs = exchange.layout.local()
+    names = [split_over(spec) for spec in jax.tree.leaves(specs)]
+    gradients = _build_gradients(config, exchange, micro_batches, repeat_gather)
 
-    def step(state: TrainState, batch: Batch) -> tuple[TrainState, Report]:
+    def on_each_device(state: TrainState, batch: Batch) -> tuple[TrainState, Report]:
         dropout_key = jax.random.fold_in(jax.random.key(seed), state.step)
         grads, sums = gradients(state.params, batch, dropout_key)
-        squares = jnp.stack([jnp.sum(jnp.square(g)) for g in jax.tree.leaves(grads)])
+        parts = [jnp.sum(jnp.square(g)) for g in jax.tree.leaves(grads)]
+        squares = jnp.stack(sum_over_devices(parts, names))
         apply, skipped = judge(squares, state.skipped, nonfinite_limit)
         updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
         params = optax.apply_updates(state.params, updates)
@@ -91,59 +98,66 @@ def build_step(
             skipped=skipped,
         ), report
 
+    def step(state: TrainState, batch: Batch) -> tuple[TrainState, Report]:
+        lies = state_specs(state, specs)
+        return jax.shard_map(
+            on_each_device,
+            mesh=exchange.layout.mesh,
+            in_specs=(lies, PartitionSpec(ROWS)),
+            out_specs=(lies, PartitionSpec()),
+            axis_names=set(ROWS),
+        )(state, batch)
+
     return step
 
 
 def _build_gradients(
-    config: ModelConfig, mesh: Mesh, micro_batches: int
+    config: ModelConfig, exchange: Exchange, micro_batches: int, repeat_gather: bool
 ) -> Callable[[Params, Batch, jax.Array], tuple[Params, dict[str, jax.Array]]]:
-    """Builds (params, batch, key) -> (mean gradient, sums), both whole on every device."""
+    """Builds (params, batch, key) -> (this device's part of the mean gradient, global sums)."""
+    prepare = exchange.hook()
+    hook = None if prepare is None else model.LayerHook(prepare, repeat_gather)
 
-    def loss(params: Params, rows: Batch, key: jax.Array, weights: tuple) -> tuple:
-        sums = model.pretraining_sums(model.apply(config, params, rows, dropout_key=key), rows)
-        mlm_weight, nsp_weight = weights
-        return sums.mlm_loss / mlm_weight + sums.nsp_loss / nsp_weight, sums._asdict()
+    def loss(weights: Params, rows: Batch, key: jax.Array, divisors: tuple) -> tuple:
+        output = model.apply(config, weights, rows, dropout_key=key, hook=hook)
+        sums = model.pretraining_sums(output, rows)
+        mlm, nsp = divisors
+        return sums.mlm_loss / mlm + sums.nsp_loss / nsp, sums._asdict()
 
-    @partial(
-        jax.shard_map,
-        mesh=mesh,
-        in_specs=(PartitionSpec(), PartitionSpec(DATA), PartitionSpec()),
-        out_specs=PartitionSpec(),
-    )
+    def own(x: jax.Array) -> jax.Array:
+        return jax.lax.pcast(x, ROWS, to="varying")
+
     def gradients(params: Params, batch: Batch, key: jax.Array) -> tuple:
         # The divisors come first: with them, micro-batches and devices only ever add.
-        weights = jax.lax.psum(
-            (jnp.sum(batch["masked_lm_weights"]), jnp.sum(batch["next_sentence_weights"])), DATA
+        divisors = jax.lax.psum(
+            (jnp.sum(batch["masked_lm_weights"]), jnp.sum(batch["next_sentence_weights"])), ROWS
         )
-        weights = jax.tree.map(lambda w: jnp.maximum(w, 1), weights)
-        # Without this cast, differentiation would reduce across devices in every micro-batch.
-        local, local_key = jax.tree.map(
-            lambda x: jax.lax.pcast(x, (DATA,), to="varying"), (params, key)
-        )
-        take = partial(jax.grad(loss, has_aux=True), local)
+        divisors = jax.tree.map(lambda w: jnp.maximum(w, 1), divisors)
+        weights, local_key = exchange.gather(params), own(key)
+
+        def take(rows: Batch) -> tuple:
+            grads, sums = jax.grad(loss, has_aux=True)(weights, rows, local_key, divisors)
+            return exchange.clip_outside(grads), sums
 
         if micro_batches == 1:
-            grads, sums = take(batch, local_key, weights)
+            grads, sums = take(batch)
         else:
-            parts = jax.tree.map(
-                lambda x: x.reshape(micro_batches, x.shape[0] // micro_batches, *x.shape[1:]),
-                batch,
-            )
-            shapes = jax.eval_shape(
-                lambda rows: take(jax.tree.map(lambda x: x[0], rows), local_key, weights), parts
-            )
-            zeros = jax.tree.map(
-                lambda x: jax.lax.pcast(jnp.zeros(x.shape, x.dtype), (DATA,), to="varying"), shapes
-            )
-            (grads, sums), _ = jax.lax.scan(
-                lambda total, rows: (
-                    jax.tree.map(jnp.add, total, take(rows, local_key, weights)),
-                    None,
-                ),
-                zeros,
-                parts,
-            )
+            grads, sums = _accumulate(take, batch, micro_batches, own)
         sums = {**sums, "tokens": jnp.sum(batch["input_mask"]).astype(jnp.float32)}
-        return jax.lax.psum((grads, sums), DATA)
+        return exchange.reduce(grads), jax.lax.psum(sums, ROWS)
 
     return gradients
+
+
+def _accumulate(take: Callable, batch: Batch, micro_batches: int, own: Callable) -> Any:
+    """Adds up in float32 what `take` returns for each part of the batch."""
+    parts = jax.tree.map(
+        lambda x: x.reshape(micro_batches, x.shape[0] // micro_batches, *x.shape[1:]), batch
+    )
+    shapes = jax.eval_shape(take, jax.tree.map(lambda x: x[0], parts))
+    zeros = jax.tree.map(lambda x: own(jnp.zeros(x.shape, jnp.float32)), shapes)
+
+    def add(total: Any, rows: Batch) -> tuple[Any, None]:
+        return jax.tree.map(lambda a, b: a + b.astype(a.dtype), total, take(rows)), None
+
+    return jax.lax.scan(add, zeros, parts)[0]

@@ -8,10 +8,10 @@ same numbers as one that never stopped.
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import jax
 import numpy as np
+from etils import epath
 from jax.sharding import Mesh
 
 from bert_lamb import model
@@ -20,16 +20,19 @@ from bert_lamb.data.batches.pipeline import eval_batches, train_batches
 from bert_lamb.data.records.manifest import Manifest
 from bert_lamb.evaluation.heldout import Evaluator, build_evaluator, evaluate
 from bert_lamb.optim import leaf_paths, mask_table, path_mask
-from bert_lamb.parallel.mesh import make_mesh, put_batch
+from bert_lamb.parallel.batches import local_rows, put_batch
+from bert_lamb.parallel.layout import Layout
+from bert_lamb.parallel.mesh import describe_mesh, make_mesh, row_devices
+from bert_lamb.parallel.watchdog import Watchdog
 from bert_lamb.training import preflight
 from bert_lamb.training.checkpoint import Checkpoints
-from bert_lamb.training.metrics import Display, MetricsFiles
-from bert_lamb.training.phases import first_step, learning_rates, locate, make_optimizer, schedule
-from bert_lamb.training.recorder import Recorder
+from bert_lamb.training.phases import first_step, learning_rates, locate, make_optimizer
+from bert_lamb.training.program import compile_step
+from bert_lamb.training.recorder import Recorder, open_recorder
 from bert_lamb.training.signals import StopSignals
-from bert_lamb.training.start import begin, enter_phase, parameter_shapes, progress_at
+from bert_lamb.training.start import begin, enter_phase, lay_out, parameter_shapes, progress_at
 from bert_lamb.training.state import TrainState
-from bert_lamb.training.step import Batch, Step, build_step
+from bert_lamb.training.step import Batch, Step
 from bert_lamb.training.throughput import Stopwatch
 
 
@@ -54,59 +57,61 @@ class _Run:
 
     config: PretrainConfig
     manifests: dict[str, Manifest]
-    mesh: Mesh
+    layout: Layout
     checkpoints: Checkpoints
     recorder: Recorder
     stop: StopSignals
+    watchdog: Watchdog
     evaluator: Evaluator
 
 
 def pretrain(
-    config: PretrainConfig, workdir: Path, devices: Sequence[jax.Device] | None = None
+    config: PretrainConfig, workdir: epath.PathLike, devices: Sequence[jax.Device] | None = None
 ) -> Outcome:
     """Pretrains BERT as `config` says; resumes if `workdir` holds a checkpoint of this run.
 
+    With several hosts, `bert_lamb.parallel.hosts.join` comes first and all of them call this.
+
     Args:
         config: of the run.
-        workdir: gets config.json, the tokenizer, checkpoints, metrics.jsonl, TensorBoard files.
-        devices: to train on; None takes all of this machine's.
+        workdir: gets config.json, the tokenizer, checkpoints, metrics.jsonl, TensorBoard files;
+            the same folder for all hosts, local or remote.
+        devices: to train on; None takes all devices of all hosts.
 
     Returns:
         The state at the end of the run, or at the signal that stopped it; either is saved.
 
     Raises:
-        ConfigError: if the configuration cannot be run; before anything is compiled.
+        ConfigError: if the configuration cannot be run, or the hosts do not all run the same
+            code, configuration and records; before anything is compiled.
         DataError: if records are missing or do not fit it; before anything is compiled.
         CheckpointError: if `workdir` has checkpoints that cannot be resumed.
+        HostsError: if a host does not answer before the first step.
         NonFiniteError: if gradients are not finite `config.nonfinite_limit` times in a row.
     """
     config, manifests = preflight.resolve(config)
-    mesh = make_mesh(devices)
-    preflight.check_devices(config, mesh.size)
+    mesh = make_mesh(config.parallel, devices)
+    preflight.check_devices(config, row_devices(mesh))
+    layout = lay_out(config.model, mesh)
+    preflight.compare_hosts(config, manifests)
     preflight.claim_workdir(workdir, config)
-    with StopSignals() as stop, Checkpoints(workdir, keep=config.checkpoint.keep) as checkpoints:
-        state, origin = begin(config, manifests, checkpoints, mesh)
+    with (
+        StopSignals() as stop,
+        Watchdog(config.parallel.stall_seconds) as watchdog,
+        Checkpoints(workdir, keep=config.checkpoint.keep) as checkpoints,
+    ):
+        state, origin = begin(config, manifests, checkpoints, layout)
         step = int(state.step)
-        files = MetricsFiles(workdir, start=step, tensorboard=config.logging.tensorboard)
-        display = Display(config.total_steps, step)
-        names = jax.tree.leaves(leaf_paths(state.params))
-        with Recorder(
-            files,
-            display,
-            names,
-            config.total_steps,
-            config.nonfinite_limit,
-            config.logging.trust_ratios,
-        ) as recorder:
-            recorder.say(origin)
-            evaluator = build_evaluator(config.model, mesh)
-            run = _Run(config, manifests, mesh, checkpoints, recorder, stop, evaluator)
+        with open_recorder(workdir, config, step, jax.tree.leaves(leaf_paths(state.params))) as out:
+            out.say(origin)
+            evaluator = build_evaluator(config.model, layout)
+            run = _Run(config, manifests, layout, checkpoints, out, stop, watchdog, evaluator)
             for index in range(locate(config.phases, step)[0], len(config.phases)):
                 state = _run_phase(run, index, state)
                 if stop.received is not None:
                     break
             step = int(state.step)
-            recorder.end_run(step)
+            out.end_run(step)
     return Outcome(state, step, stop.received if step < config.total_steps else None)
 
 
@@ -120,13 +125,14 @@ def describe_run(config: PretrainConfig, devices: Sequence[jax.Device] | None = 
         ConfigError, DataError: as `pretrain`.
     """
     config, _ = preflight.resolve(config)
-    size = make_mesh(devices).size
-    preflight.check_devices(config, size)
+    mesh = make_mesh(config.parallel, devices)
+    preflight.check_devices(config, row_devices(mesh))
+    lay_out(config.model, mesh)  # for its checks
     shapes = parameter_shapes(config.model)
     make_optimizer(config.optimizer, config.phases[0], shapes)  # for its checks
     matrices = path_mask(shapes, config.optimizer.exclude)
     table = mask_table(shapes, matrices, matrices, model.stacked_axes(shapes))
-    return "\n".join([*(_describe(config, i, size) for i in range(len(config.phases))), table])
+    return "\n".join([*(_describe(config, i, mesh) for i in range(len(config.phases))), table])
 
 
 def _run_phase(run: _Run, index: int, state: TrainState) -> TrainState:
@@ -135,27 +141,29 @@ def _run_phase(run: _Run, index: int, state: TrainState) -> TrainState:
     step, first = int(state.step), first_step(config.phases, index)
     last = first + phase.steps
     if step == first and index > 0:
-        state = enter_phase(config, index, state, run.mesh)
-    recorder.say(_describe(config, index, run.mesh.size))
+        state = enter_phase(config, index, state, run.layout)
+    recorder.say(_describe(config, index, run.layout.mesh))
     batches = _batches(run, index, step - first)
     batch = next(batches)
     train_step, compile_seconds = _compile(run, index, state, batch)
     _evaluate(run, phase, state, step)
     recorder.start_phase(f"phase {index + 1}/{len(config.phases)}", _stopwatch(run, phase), step)
 
-    ends = False
+    began, ends = step, False
     while not ends:
+        run.watchdog.at("training", step, patient=step == began)
         state, report = train_step(state, batch)
         step += 1
         window_ends = step == last or step % config.logging.every_steps == 0
         recorder.step_done(step, report, window_ends=window_ends)
         run.checkpoints.check()
-        ends = step == last or run.stop.received is not None
+        ends = run.stop.after(step) or step == last
         if not ends:
             batch = next(batches)
         if ends or step % config.checkpoint.every_steps == 0:
             recorder.flush()
             recorder.check_finite(step, report)
+            run.watchdog.at("saving", step)
             run.checkpoints.save(state, progress_at(config, run.manifests, step))
             recorder.resume(step)
         every = config.evaluation.every_steps
@@ -172,7 +180,7 @@ def _run_phase(run: _Run, index: int, state: TrainState) -> TrainState:
 
 def _batches(run: _Run, index: int, start: int) -> Iterator[Batch]:
     """Yields the phase's batches from `start` on, placed on the devices."""
-    phase = run.config.phases[index]
+    phase, mesh = run.config.phases[index], run.layout.mesh
     for batch in train_batches(
         phase.records,
         seq_length=phase.seq_length,
@@ -182,30 +190,18 @@ def _batches(run: _Run, index: int, start: int) -> Iterator[Batch]:
         # Another seed for each phase: phases over the same records see another order of them.
         seed=run.config.seed + index,
         start=start,
+        rows=local_rows(mesh, phase.global_batch),
         on_damage=run.config.data.on_damage,
     ):
-        yield put_batch(batch, run.mesh)
+        yield put_batch(batch, mesh)
 
 
 def _compile(run: _Run, index: int, state: TrainState, batch: Batch) -> tuple[Step, float]:
     """Compiles the phase's step, once; returns it with the seconds that took."""
-    config, phase = run.config, run.config.phases[index]
-    step = build_step(
-        config.model,
-        make_optimizer(config.optimizer, phase, state.params),
-        schedule(phase),
-        run.mesh,
-        seed=config.seed,
-        micro_batches=preflight.micro_batches(phase, run.mesh.size),
-        window_steps=config.logging.every_steps,
-        nonfinite_limit=config.nonfinite_limit,
-    )
-    # Donation halves the state's memory, which accelerators lack. On CPU, where it was measured to
-    # make the step of a small model 14 % slower, memory is plenty.
-    donated = () if run.mesh.devices.flat[0].platform == "cpu" else (0,)
+    run.watchdog.at("compiling", int(state.step), patient=True)
     run.recorder.say("compiling the step (seconds on idle cores, minutes for a large model)")
     began = time.perf_counter()
-    compiled = jax.jit(step, donate_argnums=donated).lower(state, batch).compile()
+    compiled = compile_step(run.config, index, run.layout, state, batch)
     return compiled, time.perf_counter() - began
 
 
@@ -221,7 +217,9 @@ def _evaluate(run: _Run, phase: PhaseConfig, state: TrainState, step: int) -> No
         masking=run.config.masking,
         seed=run.config.seed,
         max_examples=run.config.evaluation.max_examples,
+        rows=local_rows(run.layout.mesh, run.config.evaluation.batch),
     )
+    run.watchdog.at("evaluating", step, patient=True)
     score = evaluate(run.evaluator, state.params, batches)
     run.recorder.evaluation(step, phase.seq_length, score)
 
@@ -233,19 +231,20 @@ def _stopwatch(run: _Run, phase: PhaseConfig) -> Stopwatch:
         flops_per_row=model.flops_per_row(
             run.config.model, phase.seq_length, phase.max_predictions
         ),
-        device_kind=run.mesh.devices.flat[0].device_kind,
-        devices=run.mesh.size,
+        device_kind=run.layout.mesh.devices.flat[0].device_kind,
+        devices=run.layout.mesh.size,
     )
 
 
-def _describe(config: PretrainConfig, index: int, devices: int) -> str:
+def _describe(config: PretrainConfig, index: int, mesh: Mesh) -> str:
     """Says in one line what a phase does."""
     phase, rates = config.phases[index], learning_rates(config.phases[index])
-    parts = preflight.micro_batches(phase, devices)
+    parts = preflight.micro_batches(phase, row_devices(mesh))
+    rows = phase.global_batch // row_devices(mesh) // parts
     carried = f", carries over {phase.carry.replace('_', ' ')}" if index else ""
     return (
         f"phase {index + 1}/{len(config.phases)}: {phase.steps} steps of {phase.global_batch} x "
-        f"{phase.seq_length} on {devices} device{'s' * (devices > 1)}, {parts} micro-batch"
-        f"{'es' * (parts > 1)}; learning rate first {rates.first:.4g}, peak {rates.peak:.4g}, "
-        f"last {rates.last:.4g}{carried}"
+        f"{phase.seq_length} on {describe_mesh(mesh)}, {parts} micro-batch"
+        f"{'es' * (parts > 1)} of {rows} rows each; learning rate first {rates.first:.4g}, peak "
+        f"{rates.peak:.4g}, last {rates.last:.4g}{carried}"
     )

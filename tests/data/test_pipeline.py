@@ -8,7 +8,12 @@ import pytest
 from array_record.python.array_record_module import ArrayRecordReader
 
 from bert_lamb.config import MaskingConfig
-from bert_lamb.data.batches.pipeline import eval_batches, read_token_rows, train_batches
+from bert_lamb.data.batches.pipeline import (
+    eval_batches,
+    host_rows,
+    read_token_rows,
+    train_batches,
+)
 from bert_lamb.data.building.build import build_records
 from bert_lamb.data.building.options import BuildOptions
 from bert_lamb.data.corpus import open_sources
@@ -19,13 +24,15 @@ from bert_lamb.data.records.manifest import read_manifest
 COMMON = {"seq_length": 64, "max_predictions": 10, "masking": MaskingConfig(), "seed": 5}
 
 
-def train(records, count, **options):
-    batches = train_batches(records, **{**COMMON, "global_batch": 16, **options})
-    return list(itertools.islice(batches, count))
+def train(records, count, host=0, hosts=1, **options):
+    options = {**COMMON, "global_batch": 16, **options}
+    rows = host_rows(options["global_batch"], host, hosts)
+    return list(itertools.islice(train_batches(records, rows=rows, **options), count))
 
 
-def evaluate(records, **options):
-    return list(eval_batches(records, **{**COMMON, "batch": 24, **options}))
+def evaluate(records, host=0, hosts=1, **options):
+    options = {**COMMON, "batch": 24, **options}
+    return list(eval_batches(records, rows=host_rows(options["batch"], host, hosts), **options))
 
 
 def assert_equal(first, second):
@@ -112,7 +119,7 @@ def test_p37_batch_t_is_reached_directly(records):
 @pytest.mark.parametrize("processes", [2, 4])
 def test_p37_processes_share_the_same_batches(records, processes):
     whole = train(records, 6)
-    shares = [train(records, 6, process_index=i, process_count=processes) for i in range(processes)]
+    shares = [train(records, 6, host=i, hosts=processes) for i in range(processes)]
     for t in range(6):
         joined = {key: np.concatenate([share[t][key] for share in shares]) for key in whole[t]}
         assert_equal(joined, whole[t])
@@ -123,8 +130,7 @@ def test_p37_run_goes_on_with_another_number_of_processes(records):
     resumed = []
     for start, count, processes in ((0, 5, 4), (5, 5, 2)):
         shares = [
-            train(records, count, start=start, process_index=i, process_count=processes)
-            for i in range(processes)
+            train(records, count, start=start, host=i, hosts=processes) for i in range(processes)
         ]
         resumed += [
             sorted(r for b in step for r in unmasked(b)) for step in zip(*shares, strict=True)
@@ -139,7 +145,7 @@ def test_p08_p32_each_process_reads_its_share_and_all_read_everything(records, p
     steps = size // batch
     rows = []
     for i in range(processes):
-        for b in train(records, steps, process_index=i, process_count=processes):
+        for b in train(records, steps, host=i, hosts=processes):
             assert len(b["row"]) == batch // processes
             rows += zip(itertools.repeat(i), b["row"].tolist(), unmasked(b))
     assert len({content for _, _, content in rows}) == steps * batch
@@ -172,7 +178,7 @@ def test_records_fewer_than_a_batch_repeat_with_other_masks(tmp_path, tokenizer)
 def test_p35_p70_evaluation_takes_every_example_once(records, processes):
     size = read_manifest(records).num_examples
     assert size % 24
-    shares = [evaluate(records, process_index=i, process_count=processes) for i in range(processes)]
+    shares = [evaluate(records, host=i, hosts=processes) for i in range(processes)]
     assert {len(share) for share in shares} == {-(-size // 24)}
     batches = [b for step in zip(*shares, strict=True) for b in step]
     assert sum(b["next_sentence_weights"].sum() for b in batches) == size
@@ -212,11 +218,8 @@ def test_evaluation_of_the_first_examples(records):
     [
         ({"seq_length": 128}, "seq_length = 128: the records were made for 64"),
         ({"max_predictions": 99}, "max_predictions = 99"),
-        (
-            {"process_count": 3},
-            "global_batch = 16: expected a positive multiple of the 3 processes",
-        ),
-        ({"process_index": 1}, "process_index = 1: expected 0 to 0"),
+        ({"rows": np.array([15, 16])}, "rows = [15, 16]: expected numbers below global_batch = 16"),
+        ({"global_batch": 0}, "global_batch = 0: expected at least 1 row"),
         ({"start": -1}, "start = -1"),
         ({"seed": -1}, "seed = -1"),
     ],
@@ -225,6 +228,14 @@ def test_p14_arguments_are_checked_before_the_first_batch(records, options, mess
     arguments = {**COMMON, "global_batch": 16, **options}
     with pytest.raises(DataError, match=re.escape(message)):
         train_batches(records, **arguments)
+
+
+def test_p32_a_batch_that_hosts_cannot_share_evenly_is_refused():
+    assert host_rows(16, 1, 4).tolist() == [4, 5, 6, 7]
+    with pytest.raises(DataError, match="16 rows: expected a positive multiple of 3 hosts"):
+        host_rows(16, 0, 3)
+    with pytest.raises(DataError, match="host = 4: expected 0 to 3"):
+        host_rows(16, 4, 4)
 
 
 def test_foreign_tokenizer_and_short_shards_are_refused(tmp_path, records):

@@ -10,6 +10,8 @@ import numpy as np
 import orbax.checkpoint as ocp
 import pytest
 
+from bert_lamb.config import ParallelConfig
+from bert_lamb.parallel.layout import placed
 from bert_lamb.parallel.mesh import make_mesh, replicated
 from bert_lamb.training.checkpoint import (
     CheckpointError,
@@ -38,9 +40,10 @@ def _progress(step: int) -> Progress:
                     config={"a": 1}, version="0")  # fmt: skip
 
 
-@pytest.fixture
-def placed():
-    return replicated(make_mesh(jax.devices()[:1]))
+def _shapes(devices: int = 1) -> TrainState:
+    sharding = replicated(make_mesh(ParallelConfig(), jax.devices()[:devices]))
+    shapes = jax.eval_shape(lambda: _state(0))
+    return placed(shapes, jax.tree.map(lambda _: sharding, shapes))
 
 
 @pytest.fixture
@@ -54,14 +57,11 @@ def workdir(tmp_path: Path) -> Path:
 
 def test_p43_every_leaf_comes_back_on_any_mesh(workdir):
     for devices in (1, 8):
-        sharding = replicated(make_mesh(jax.devices()[:devices]))
         with Checkpoints(workdir) as checkpoints:
-            state, progress = checkpoints.restore_newest(
-                jax.eval_shape(lambda: _state(0)), sharding
-            )
+            state, progress = checkpoints.restore_newest(_shapes(devices))
         assert progress == _progress(3)
         jax.tree.map(np.testing.assert_array_equal, state, _state(3))
-        assert all(leaf.sharding == sharding for leaf in jax.tree.leaves(state))
+        assert all(len(leaf.sharding.device_set) == devices for leaf in jax.tree.leaves(state))
 
 
 def test_keeps_the_newest(tmp_path):
@@ -83,10 +83,10 @@ def _damage(folder: Path, how: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["truncated", "no progress", "no metadata"])
-def test_p44_a_broken_newest_is_set_aside_with_a_warning(workdir, placed, caplog, how):
+def test_p44_a_broken_newest_is_set_aside_with_a_warning(workdir, caplog, how):
     _damage(workdir / "checkpoints" / "3", how)
     with caplog.at_level(logging.WARNING), Checkpoints(workdir, keep=5) as checkpoints:
-        state, progress = checkpoints.restore_newest(jax.eval_shape(lambda: _state(0)), placed)
+        state, progress = checkpoints.restore_newest(_shapes())
         assert progress.step == 2
         jax.tree.map(np.testing.assert_array_equal, state, _state(2))
         assert "cannot be read" in caplog.text
@@ -96,21 +96,21 @@ def test_p44_a_broken_newest_is_set_aside_with_a_warning(workdir, placed, caplog
         assert checkpoints.steps() == [1, 2, 3]
 
 
-def test_p44_folders_that_were_never_committed_are_ignored(workdir, placed):
+def test_p44_folders_that_were_never_committed_are_ignored(workdir):
     (workdir / "checkpoints" / "4.orbax-checkpoint-tmp-17").mkdir()
     with Checkpoints(workdir, keep=5) as checkpoints:
-        _, progress = checkpoints.restore_newest(jax.eval_shape(lambda: _state(0)), placed)
+        _, progress = checkpoints.restore_newest(_shapes())
     assert progress.step == 3
 
 
-def test_p44_if_all_are_broken_nothing_starts_from_scratch_in_silence(workdir, placed):
+def test_p44_if_all_are_broken_nothing_starts_from_scratch_in_silence(workdir):
     for step in (1, 2, 3):
         _damage(workdir / "checkpoints" / str(step), "truncated")
     with (
         Checkpoints(workdir) as checkpoints,
         pytest.raises(CheckpointError, match=r"none of the checkpoints \[1, 2, 3\] can be read"),
     ):
-        checkpoints.restore_newest(jax.eval_shape(lambda: _state(0)), placed)
+        checkpoints.restore_newest(_shapes())
     assert (workdir / "checkpoints" / "3").is_dir()
 
 
@@ -128,30 +128,30 @@ def test_p53_inspect_lists_tensors_step_and_optimizer_state(workdir):
     assert text.endswith("2 tensors, 2,080 parameters; optimizer state: 7 tensors, step 3")
 
 
-def test_p53_weights_only(tmp_path, placed):
+def test_p53_weights_only(tmp_path):
     folder = tmp_path / "weights"
     with ocp.StandardCheckpointer() as writer:
         writer.save(folder, _state(5).params)
     assert describe(folder).endswith("no optimizer state, step unknown")
-    params, sentence = load_weights(folder, jax.eval_shape(lambda: _state(0).params), placed)
+    params, sentence = load_weights(folder, _shapes().params)
     jax.tree.map(np.testing.assert_array_equal, params, _state(5).params)
     assert "no optimizer state and no step are in it" in sentence
 
 
-def test_p53_weights_of_a_run_say_what_is_not_taken_over(workdir, placed):
+def test_p53_weights_of_a_run_say_what_is_not_taken_over(workdir):
     folder = workdir / "checkpoints" / "2"
-    params, sentence = load_weights(folder, jax.eval_shape(lambda: _state(0).params), placed)
+    params, sentence = load_weights(folder, _shapes().params)
     jax.tree.map(np.testing.assert_array_equal, params, _state(2).params)
     assert "optimizer state, step and data position are not taken over" in sentence
 
 
-def test_weights_that_do_not_fit_are_refused_by_name(workdir, placed):
+def test_weights_that_do_not_fit_are_refused_by_name(workdir):
     shapes = {
         "dense": {"kernel": jax.ShapeDtypeStruct((64, 31), jnp.float32)},
         "nsp": {"bias": jax.ShapeDtypeStruct((2,), jnp.float32)},
     }
     with pytest.raises(CheckpointError) as caught:
-        load_weights(workdir / "checkpoints" / "2", shapes, placed)
+        load_weights(workdir / "checkpoints" / "2", shapes)
     for part in ("missing nsp/bias", "unexpected dense/bias", "(64, 32), the model (64, 31)"):
         assert part in str(caught.value)
 
@@ -170,11 +170,11 @@ def test_fingerprint_tells_values_apart():
     assert len(same) == 12
 
 
-def test_a_relative_working_directory_is_as_good_as_an_absolute_one(tmp_path, monkeypatch, placed):
+def test_a_relative_working_directory_is_as_good_as_an_absolute_one(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with Checkpoints("runs/one") as checkpoints:
         checkpoints.save(_state(1), _progress(1))
     assert describe("runs/one/checkpoints/1").endswith("step 1")
     with Checkpoints("runs/one", read_only=True) as checkpoints:
-        params, _ = checkpoints.restore_params(jax.eval_shape(lambda: _state(0).params), placed)
+        params, _ = checkpoints.restore_params(_shapes().params)
     jax.tree.map(np.testing.assert_array_equal, params, _state(1).params)

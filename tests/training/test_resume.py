@@ -11,11 +11,11 @@ import jax
 import numpy as np
 import pytest
 
-from bert_lamb.config import PretrainConfig, from_dict
-from bert_lamb.parallel.mesh import make_mesh, replicated
+from bert_lamb.config import ParallelConfig, PretrainConfig, from_dict
+from bert_lamb.parallel.mesh import make_mesh
 from bert_lamb.training import preflight
 from bert_lamb.training.checkpoint import Checkpoints, Progress
-from bert_lamb.training.start import initial_state
+from bert_lamb.training.start import initial_state, lay_out, state_shapes
 from bert_lamb.training.state import TrainState
 from tests.conftest import CACHE
 
@@ -69,9 +69,9 @@ def _learned(workdir: Path) -> list[dict[str, Any]]:
 
 def _final(workdir: Path) -> tuple[TrainState, Progress]:
     config = from_dict(PretrainConfig, preflight.read_config(workdir))
-    shapes = jax.eval_shape(lambda: initial_state(config))
+    layout = lay_out(config.model, make_mesh(ParallelConfig(), jax.devices()[:1]))
     with Checkpoints(workdir, read_only=True) as checkpoints:
-        restored = checkpoints.restore_newest(shapes, replicated(make_mesh(jax.devices()[:1])))
+        restored = checkpoints.restore_newest(state_shapes(config, layout))
     assert restored is not None
     return restored
 

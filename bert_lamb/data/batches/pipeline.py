@@ -40,8 +40,7 @@ def train_batches(
     masking: MaskingConfig,
     seed: int,
     start: int = 0,
-    process_index: int = 0,
-    process_count: int = 1,
+    rows: np.ndarray | None = None,
     on_damage: str = "stop",
 ) -> Iterator[Batch]:
     """Returns the endless training batches of this process, from batch `start` on.
@@ -58,13 +57,13 @@ def train_batches(
         masking: shares of the masking recipe.
         seed: of order and masks; 0 to 2**32 - 1.
         start: number of the first batch; going there costs nothing.
-        process_index: this process, from 0.
-        process_count: processes; each gets global_batch / process_count rows, process 0 the first.
+        rows: numbers of the rows of each global batch to make here, such as `host_rows` gives;
+            None makes all.
         on_damage: "stop" at a record that cannot be read, or "skip" it: its row is as empty as
             those that fill up the last batch of an evaluation, and weighs nothing.
 
     Returns:
-        Batches of b = global_batch / process_count rows:
+        Batches of b rows, those in `rows`:
         input_ids int32 [b, T], input_mask int32 [b, T], segment_ids int32 [b, T],
         masked_lm_positions int32 [b, P], masked_lm_ids int32 [b, P],
         masked_lm_weights float32 [b, P], next_sentence_labels int32 [b] (1: second segment random,
@@ -74,7 +73,7 @@ def train_batches(
     Raises:
         DataError: if the records are missing or damaged, or do not fit the arguments.
     """
-    rows = _local_rows("global_batch", global_batch, process_index, process_count)
+    rows = _checked("global_batch", global_batch, rows)
     if start < 0:
         raise DataError(f"start = {start}: expected 0 or more batches")
     reader = BatchReader.open(records_dir, seq_length, max_predictions, masking, seed, on_damage)
@@ -100,8 +99,7 @@ def eval_batches(
     seed: int,
     max_examples: int = 0,
     first: int = 0,
-    process_index: int = 0,
-    process_count: int = 1,
+    rows: np.ndarray | None = None,
 ) -> Iterator[Batch]:
     """Returns batches that hold every example once, in order, always with the same masks.
 
@@ -117,8 +115,7 @@ def eval_batches(
         seed: of the masks.
         max_examples: take so many examples at most; 0 takes all.
         first: example to begin with.
-        process_index: this process, from 0.
-        process_count: processes.
+        rows: numbers of the rows of each batch to make here; None makes all.
 
     Returns:
         Batches as those of `train_batches`.
@@ -126,7 +123,7 @@ def eval_batches(
     Raises:
         DataError: as `train_batches`.
     """
-    rows = _local_rows("batch", batch, process_index, process_count)
+    rows = _checked("batch", batch, rows)
     if max_examples < 0:
         raise DataError(f"max_examples = {max_examples}: expected 0 (all) or more")
     reader = BatchReader.open(records_dir, seq_length, max_predictions, masking, seed)
@@ -265,13 +262,32 @@ class BatchReader:
         }
 
 
-def _local_rows(key: str, size: int, process_index: int, process_count: int) -> np.ndarray:
-    """Returns the numbers of this process's rows of a global batch of `size`."""
-    if process_count < 1 or size < 1 or size % process_count:
-        raise DataError(
-            f"{key} = {size}: expected a positive multiple of the {process_count} processes"
-        )
-    if not 0 <= process_index < process_count:
-        raise DataError(f"process_index = {process_index}: expected 0 to {process_count - 1}")
-    share = size // process_count
-    return np.arange(process_index * share, (process_index + 1) * share)
+def host_rows(size: int, host: int, hosts: int) -> np.ndarray:
+    """Returns the numbers of one host's rows of a batch that all hosts share evenly.
+
+    Args:
+        size: rows of the batch.
+        host: number of the host, from 0; host 0 has the first rows.
+        hosts: number of hosts.
+
+    Returns:
+        int64 [size / hosts].
+
+    Raises:
+        DataError: if the rows cannot be shared evenly.
+    """
+    if hosts < 1 or size < 1 or size % hosts:
+        raise DataError(f"a batch of {size} rows: expected a positive multiple of {hosts} hosts")
+    if not 0 <= host < hosts:
+        raise DataError(f"host = {host}: expected 0 to {hosts - 1}")
+    share = size // hosts
+    return np.arange(host * share, (host + 1) * share)
+
+
+def _checked(key: str, size: int, rows: np.ndarray | None) -> np.ndarray:
+    if size < 1:
+        raise DataError(f"{key} = {size}: expected at least 1 row")
+    rows = np.arange(size) if rows is None else rows
+    if not rows.size or rows.min() < 0 or rows.max() >= size:
+        raise DataError(f"rows = {rows.tolist()}: expected numbers below {key} = {size}")
+    return rows
