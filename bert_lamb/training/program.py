@@ -1,6 +1,8 @@
 """The program of a phase: its step, with all that the configuration decides about it."""
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,11 +17,11 @@ from bert_lamb.parallel.mesh import replicated, row_devices
 from bert_lamb.training.phases import make_optimizer, schedule
 from bert_lamb.training.preflight import micro_batches
 from bert_lamb.training.state import TrainState, state_specs
-from bert_lamb.training.step import Batch, Step, build_step
+from bert_lamb.training.step import Step, build_step
 
 
 def compile_step(
-    config: PretrainConfig, index: int, layout: Layout, state: TrainState, batch: Batch
+    config: PretrainConfig, index: int, layout: Layout, state: TrainState, batch: Mapping[str, Any]
 ) -> jax.stages.Compiled:
     """Compiles the step of phase `index`.
 

@@ -164,11 +164,12 @@ def test_p32_p33_two_hosts_with_four_devices_equal_one_with_eight(jobs, straight
     assert "step" not in ended[1].errors + ended[1].output
 
 
-def test_p37_p44_a_killed_host_ends_the_job_and_fewer_hosts_go_on_with_the_same_examples(
+def test_p37_a_killed_host_ends_the_job_and_the_slice_that_is_left_goes_on_with_the_examples_due(
     jobs, straight, tmp_path
 ):
     workdir = tmp_path / "run"
-    ended = jobs.run(workdir, 4, signals={2: ("SIGKILL", 5)})
+    two_slices = dict.fromkeys(range(4), ("--config.parallel.replica=2",))
+    ended = jobs.run(workdir, 4, flags=two_slices, signals={2: ("SIGKILL", 5)})
     assert ended[2].status == -signal.SIGKILL
     for i in (0, 1, 3):
         # Its own exit, or that of JAX's service, which aborts the process.
@@ -177,7 +178,8 @@ def test_p37_p44_a_killed_host_ends_the_job_and_fewer_hosts_go_on_with_the_same_
     saved = max(int(p.name) for p in (workdir / "checkpoints").iterdir() if p.name.isdigit())
     assert saved in (2, 4)
 
-    again = jobs.run(workdir, 2)
+    # One slice is left: half of the hosts and devices.
+    again = jobs.run(workdir, 2, devices=4)
     assert [e.status for e in again] == [0, 0], again[0].errors + again[1].errors
     assert f"resuming at step {saved} of 10" in again[0].errors
     due = _rows(straight, 0)
