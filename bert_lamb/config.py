@@ -298,6 +298,8 @@ class ParallelConfig:
             the backward pass has left a layer, so that the two overlap. With accumulation it is
             always once at the end.
         reduce_dtype: of gradients while they are summed over devices.
+        overlap: ask the compiler to run collectives beside matrix products, in the way that suits
+            the kind of device.
         stall_seconds: a host that gets no further for so long says which hosts wait where, and
             leaves, so that the platform restarts the job; 0 waits for ever.
     """
@@ -309,6 +311,7 @@ class ParallelConfig:
     gather: Literal["step", "layer"] = "step"
     reduce: Literal["step", "layer"] = "step"
     reduce_dtype: Literal["float32", "bfloat16"] = "float32"
+    overlap: bool = True
     stall_seconds: int = 900
 
     def __post_init__(self) -> None:

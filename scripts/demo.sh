@@ -16,7 +16,7 @@ step() {
     if [[ $word =~ ^[[:alnum:]_./:=,-]+$ ]]; then printf ' %s' "$word"; else printf " '%s'" "$word"; fi
   done
   printf '\n'
-  "$bin/$@"
+  "$bin/$1" "${@:2}"
 }
 
 echo "Pretraining a tiny BERT on: $source"
@@ -49,12 +49,14 @@ step bert-lamb fill-mask --workdir="$run" \
   "If the value is [MASK] , an error is raised ." \
   "The number of [MASK] in the list ."
 
+steps=("$run"/checkpoints/[0-9]*)
+newest=$(printf '%s\n' "${steps[@]##*/}" | sort -n | tail -1)
 cat <<END
 
 The whole demo took $((SECONDS - start)) seconds. That is enough to learn which words are frequent, not yet what
 a sentence means: the guesses above are common words, and accuracy_ratio says how many times more
 often the model is right than always guessing the most frequent token.
-  checkpoints   $run/checkpoints    ($bin/bert-lamb inspect $run/checkpoints/$(ls "$run/checkpoints" | sort -n | tail -1))
+  checkpoints   $run/checkpoints    ($bin/bert-lamb inspect $run/checkpoints/$newest)
   metrics       $run/metrics.jsonl
   TensorBoard   $run/tensorboard    (pip install tensorboard; tensorboard --logdir $run)
 Next:

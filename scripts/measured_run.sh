@@ -14,7 +14,7 @@ sources=(--source "$1" --source "$2")
 
 step() {
   printf '\n$ %s\n' "$*"
-  "$bin/$@"
+  "$bin/$1" "${@:2}"
 }
 
 [ -d "$data/vocab" ] || step bert-lamb data vocab "${sources[@]}" --size 8192 --output "$data/vocab"

@@ -13,6 +13,7 @@ LAYERS = {
     "optim": 1, "model": 1, "data": 1, "parallel": 1,
     "evaluation": 2,
     "training": 3,
+    "planning": 4,
     "cli": 5,
 }  # fmt: skip
 OUTSIDE = {"optim": {"jax", "optax"}}  # all that these rooms may take from other packages

@@ -57,7 +57,8 @@ def _failed(error: Exception) -> int:
     hosts: Any = sys.modules.get("bert_lamb.parallel.hosts")
     several = hosts is not None and hosts.several()
     if _is_fault(error):
-        status = FAULT
+        # Storage that many hosts share fails now and then; for one the message is enough.
+        status = hosts.RESTART if several and isinstance(error, OSError) else FAULT
         print(f"bert-lamb: {_message(error)}", file=sys.stderr)
     elif hosts is not None and isinstance(error, hosts.HostsError):
         status = hosts.RESTART

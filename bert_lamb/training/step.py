@@ -129,8 +129,8 @@ def _build_gradients(
 
     def gradients(params: Params, batch: Batch, key: jax.Array) -> tuple:
         # The divisors come first: with them, micro-batches and devices only ever add.
-        divisors = jax.lax.psum(
-            (jnp.sum(batch["masked_lm_weights"]), jnp.sum(batch["next_sentence_weights"])), ROWS
+        divisors = _total(
+            (jnp.sum(batch["masked_lm_weights"]), jnp.sum(batch["next_sentence_weights"]))
         )
         divisors = jax.tree.map(lambda w: jnp.maximum(w, 1), divisors)
         weights, local_key = exchange.gather(params), own(key)
@@ -144,9 +144,15 @@ def _build_gradients(
         else:
             grads, sums = _accumulate(take, batch, micro_batches, own)
         sums = {**sums, "tokens": jnp.sum(batch["input_mask"]).astype(jnp.float32)}
-        return exchange.reduce(grads), jax.lax.psum(sums, ROWS)
+        return exchange.reduce(grads), _total(sums)
 
     return gradients
+
+
+def _total(scalars: Any) -> Any:
+    """Sums each scalar of a tree over all devices, in one collective."""
+    leaves, structure = jax.tree.flatten(scalars)
+    return jax.tree.unflatten(structure, sum_over_devices(leaves, [ROWS] * len(leaves)))
 
 
 def _accumulate(take: Callable, batch: Batch, micro_batches: int, own: Callable) -> Any:

@@ -1,0 +1,1 @@
+"""What a training step costs on a machine that is not here: compiled for it, then read."""
