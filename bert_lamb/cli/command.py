@@ -71,9 +71,7 @@ def _failed(error: Exception) -> int:
     else:
         raise error
     if several:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(status)
+        hosts.leave(status)
     return status
 
 

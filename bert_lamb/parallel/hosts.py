@@ -8,10 +8,12 @@ is compiled and while a step hangs.
 import itertools
 import json
 import os
+import sys
+import time
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import jax
 import orbax.checkpoint as ocp
@@ -23,6 +25,7 @@ HEARTBEAT_SECONDS = 120
 # Exit status of a run that may be restarted as it is (EX_TEMPFAIL of sysexits.h).
 RESTART = 75
 _START_SECONDS = 300
+_LEAVE_SECONDS = 5.0
 _ANSWER_SECONDS = 600
 _rounds = itertools.count()
 
@@ -118,6 +121,27 @@ def is_first() -> bool:
 def several() -> bool:
     """Says whether this process is one of several; asking does not start JAX's backends."""
     return jax.distributed.is_initialized() and jax.process_count() > 1
+
+
+def leave(status: int) -> NoReturn:
+    """Ends this process at once; an orderly exit would wait for hosts that may be lost.
+
+    Host 0 runs the coordination service, without which the others are aborted, so it gives them
+    some seconds to say their own reason and leave first.
+    """
+    client: Any = ocp.multihost.get_jax_distributed_client()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    try:
+        if not is_first():
+            client.key_value_set(f"bert_lamb/left/{jax.process_index()}", str(status))
+        until = time.monotonic() + _LEAVE_SECONDS
+        for host in range(1, jax.process_count()) if is_first() else ():
+            left = max(0, int(1000 * (until - time.monotonic())))
+            client.blocking_key_value_get(f"bert_lamb/left/{host}", left)
+    except jax.errors.JaxRuntimeError:
+        pass  # a host that says nothing any more
+    os._exit(status)
 
 
 def name() -> str:

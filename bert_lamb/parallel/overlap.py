@@ -31,8 +31,11 @@ _GATHER: Options = {
     # and its pieces are sent from inside of matrix products.
     "xla_tpu_enable_async_collective_fusion_fuse_all_gather": True,
 }
-# At most one all-reduce is joined with none.
-_APART: Options = {"xla_jf_crs_combiner_threshold_count": "1"}
+# No sum is joined with another; v5e heeds either limit, v5p and v6e the second.
+_APART: Options = {
+    "xla_jf_crs_combiner_threshold_count": "1",
+    "xla_jf_crs_combiner_threshold_in_bytes": "1",
+}
 _FUSED: Options = {
     "xla_enable_async_all_reduce": True,
     "xla_tpu_enable_async_collective_fusion_fuse_all_reduce": True,
