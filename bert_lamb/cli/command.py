@@ -61,7 +61,7 @@ def _failed(error: Exception) -> int:
         status = hosts.RESTART if several and isinstance(error, OSError) else FAULT
         print(f"bert-lamb: {_message(error)}", file=sys.stderr)
     elif hosts is not None and isinstance(error, hosts.HostsError):
-        status = hosts.RESTART
+        status = error.status
         print(f"bert-lamb: {error}", file=sys.stderr)
     elif several:
         status = hosts.RESTART
@@ -71,7 +71,7 @@ def _failed(error: Exception) -> int:
     else:
         raise error
     if several:
-        hosts.leave(status)
+        hosts.leave(status, _message(error))
     return status
 
 

@@ -89,7 +89,8 @@ def add_inspect(verbs: argparse._SubParsersAction) -> None:
 
 
 def _pretrain(args: argparse.Namespace) -> int:
-    from bert_lamb.parallel.hosts import is_first, join
+    from bert_lamb.parallel.hosts import is_first
+    from bert_lamb.parallel.joining import join
     from bert_lamb.training.trainer import describe_run, pretrain
 
     join(args.coordinator, args.num_processes, args.process_id)

@@ -1,4 +1,4 @@
-"""The hosts of a job: finding each other, and comparing notes before and between steps.
+"""The hosts of a job: what they tell each other before and between steps, and when one leaves.
 
 Every host runs the same command. What they tell each other here goes through the coordination
 service that JAX starts with them, not over the accelerators' links, and so works before anything
@@ -10,73 +10,30 @@ import json
 import os
 import sys
 import time
-from collections.abc import Mapping
-from importlib.util import find_spec
-from pathlib import Path
 from typing import Any, NoReturn
 
 import jax
 import orbax.checkpoint as ocp
 
-from bert_lamb.config import ConfigError
-
-# A host of which the coordination service hears nothing for so long is taken for dead by JAX.
-HEARTBEAT_SECONDS = 120
 # Exit status of a run that may be restarted as it is (EX_TEMPFAIL of sysexits.h).
 RESTART = 75
-_START_SECONDS = 300
 _LEAVE_SECONDS = 5.0
+_POLL_SECONDS = 2
+_LEFT = "bert_lamb/left"
 _ANSWER_SECONDS = 600
 _rounds = itertools.count()
 
 
 class HostsError(RuntimeError):
-    """Hosts that cannot find each other, do not run the same job, or are lost."""
+    """Hosts that cannot find each other, or one that has left the others.
 
-
-def join(
-    coordinator: str | None = None, num_processes: int | None = None, process_id: int | None = None
-) -> None:
-    """Connects this process with the other hosts of its job, if there are any.
-
-    On Cloud TPU virtual machines, in TPU pods of GKE, and under Slurm or Open MPI the platform
-    tells JAX who they are; elsewhere the three arguments do, or the environment variables
-    JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES and JAX_PROCESS_ID. Call it before anything else
-    uses JAX.
-
-    Args:
-        coordinator: host:port of process 0, a free port there.
-        num_processes: of the job.
-        process_id: of this one, from 0.
-
-    Raises:
-        ConfigError: if some of the three are given and some not, or one is no number.
-        HostsError: if the platform has several hosts and they do not come together.
+    Attributes:
+        status: the exit status that this calls for.
     """
-    coordinator = coordinator or os.environ.get("JAX_COORDINATOR_ADDRESS")
-    num_processes = _number("JAX_NUM_PROCESSES", num_processes)
-    process_id = _number("JAX_PROCESS_ID", process_id)
-    given = (coordinator, num_processes, process_id)
-    sign = sign_of_several_hosts(os.environ)
-    if given == (None, None, None) and sign is None:
-        return
-    if None in given and sign is None:
-        raise ConfigError(
-            f"coordinator = {coordinator}, num-processes = {num_processes}, process-id = "
-            f"{process_id}: expected all three, or none where the platform knows them"
-        )
-    try:
-        jax.distributed.initialize(
-            *given,
-            initialization_timeout=_START_SECONDS,
-            heartbeat_timeout_seconds=HEARTBEAT_SECONDS,
-        )
-    except (ValueError, RuntimeError) as error:
-        raise HostsError(
-            f"the hosts of this job do not come together ({sign or 'as given'}): "
-            f"{str(error).strip().splitlines()[0]}; start the same command on every host within "
-            f"{_START_SECONDS} s, or give --coordinator, --num-processes and --process-id"
-        ) from error
+
+    def __init__(self, message: str, status: int = RESTART) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 def gather_texts(topic: str, text: str) -> list[str]:
@@ -92,15 +49,32 @@ def gather_texts(topic: str, text: str) -> list[str]:
     client: Any = ocp.multihost.get_jax_distributed_client()
     folder = f"bert_lamb/{topic}/{next(_rounds)}"
     client.key_value_set(f"{folder}/{jax.process_index()}", text)
-    texts = []
-    for host in range(jax.process_count()):
+    return [_answer(client, f"{folder}/{host}", topic) for host in range(jax.process_count())]
+
+
+def _answer(client: Any, key: str, topic: str) -> str:
+    until = time.monotonic() + _ANSWER_SECONDS
+    while time.monotonic() < until:
         try:
-            texts.append(client.blocking_key_value_get(f"{folder}/{host}", 1000 * _ANSWER_SECONDS))
+            return client.blocking_key_value_get(key, 1000 * _POLL_SECONDS)
         except jax.errors.JaxRuntimeError as error:
-            raise HostsError(
-                f"host {host} says nothing about {topic} for {_ANSWER_SECONDS} s; see its log"
-            ) from error
-    return texts
+            if "DEADLINE_EXCEEDED" not in str(error):
+                raise
+        if left := who_left(client):
+            raise left
+    raise HostsError(
+        f"host {key.rpartition('/')[2]} says nothing about {topic} for {_ANSWER_SECONDS} s; see "
+        "its log"
+    )
+
+
+def who_left(client: Any) -> HostsError | None:
+    """Returns what another host said when it left before its work was done, if one has."""
+    for key, text in client.key_value_dir_get(_LEFT):
+        host, told = int(key.rpartition("/")[2]), json.loads(text)
+        if host != jax.process_index():
+            return HostsError(f"host {host} has left: {told['reason']}", told["status"])
+    return None
 
 
 def everywhere(topic: str, fine: bool) -> bool:
@@ -123,22 +97,22 @@ def several() -> bool:
     return jax.distributed.is_initialized() and jax.process_count() > 1
 
 
-def leave(status: int) -> NoReturn:
+def leave(status: int, reason: str) -> NoReturn:
     """Ends this process at once; an orderly exit would wait for hosts that may be lost.
 
-    Host 0 runs the coordination service, without which the others are aborted, so it gives them
-    some seconds to say their own reason and leave first.
+    The others are told why. Host 0 runs the service through which they are, so it gives them some
+    seconds to hear it, or to say their own reason, and to leave first.
     """
     client: Any = ocp.multihost.get_jax_distributed_client()
     sys.stdout.flush()
     sys.stderr.flush()
+    told = json.dumps({"status": status, "reason": reason})
     try:
-        if not is_first():
-            client.key_value_set(f"bert_lamb/left/{jax.process_index()}", str(status))
+        client.key_value_set(f"{_LEFT}/{jax.process_index()}", told, allow_overwrite=True)
         until = time.monotonic() + _LEAVE_SECONDS
         for host in range(1, jax.process_count()) if is_first() else ():
-            left = max(0, int(1000 * (until - time.monotonic())))
-            client.blocking_key_value_get(f"bert_lamb/left/{host}", left)
+            remaining = max(1, int(1000 * (until - time.monotonic())))
+            client.blocking_key_value_get(f"{_LEFT}/{host}", remaining)
     except jax.errors.JaxRuntimeError:
         pass  # a host that says nothing any more
     os._exit(status)
@@ -147,32 +121,3 @@ def leave(status: int) -> NoReturn:
 def name() -> str:
     """Returns what this host is called in messages."""
     return f"host {jax.process_index()} of {jax.process_count()}"
-
-
-def _number(name: str, value: int | None) -> int | None:
-    text = os.environ.get(name)
-    if value is not None or text is None:
-        return value
-    if not text.isdigit():
-        raise ConfigError(f"{name} = {text!r}: expected a number")
-    return int(text)
-
-
-def sign_of_several_hosts(environment: Mapping[str, str]) -> str | None:
-    """Says by what this process seems to be one of several; None if by nothing."""
-    for name in ("SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "MEGASCALE_NUM_SLICES"):
-        if environment.get(name, "1") not in ("", "0", "1") and _launched(name, environment):
-            return f"{name} = {environment[name]}"
-    for name in ("TPU_WORKER_HOSTNAMES", "TPU_PROCESS_ADDRESSES"):
-        if "," in environment.get(name, ""):
-            return f"{name} = {environment[name]}"
-    devices = ("/dev/accel0", "/dev/vfio/0")
-    if find_spec("libtpu") and any(Path(device).exists() for device in devices):
-        # A Cloud TPU virtual machine: only its metadata server knows of the others.
-        return None if "TPU_SKIP_MDS_QUERY" in environment else "a TPU is attached"
-    return None
-
-
-def _launched(name: str, environment: Mapping[str, str]) -> bool:
-    """Inside a Slurm allocation, but not started by srun, a process is alone."""
-    return name != "SLURM_NTASKS" or "SLURM_PROCID" in environment

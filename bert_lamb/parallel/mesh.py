@@ -35,11 +35,7 @@ def make_mesh(config: ParallelConfig, devices: Sequence[jax.Device] | None = Non
     """
     devices = jax.devices() if devices is None else devices
     slices = _by_slice(devices)
-    shape = _sizes(config, len(devices), len(slices))
-    if shape[0] % len(slices):
-        raise ConfigError(
-            f"config.parallel.replica = {shape[0]}: expected a multiple of the {len(slices)} slices"
-        )
+    shape = axis_sizes(config, len(devices), len(slices))
     within = (shape[0] // len(slices), *shape[1:])
     grid = np.concatenate([_lay(within, part) for part in slices])
     return Mesh(grid, AXES, axis_types=(AxisType.Auto,) * len(AXES))
@@ -74,7 +70,18 @@ def _by_slice(devices: Sequence[jax.Device]) -> list[list[jax.Device]]:
     return [groups[index] for index in sorted(groups)]
 
 
-def _sizes(config: ParallelConfig, devices: int, slices: int) -> tuple[int, ...]:
+def axis_sizes(config: ParallelConfig, devices: int, slices: int) -> tuple[int, ...]:
+    """Returns the sizes of the axes `AXES`, with -1 filled in.
+
+    Args:
+        config: sizes of the axes.
+        devices: of all slices.
+        slices: number of slices.
+
+    Raises:
+        ConfigError: if the sizes do not multiply to the number of devices, or the replicas are not
+            a multiple of the slices.
+    """
     sizes = {axis: getattr(config, axis) for axis in AXES}
     if sizes["replica"] == -1:
         sizes["replica"] = slices
@@ -91,6 +98,11 @@ def _sizes(config: ParallelConfig, devices: int, slices: int) -> tuple[int, ...]
         raise ConfigError(
             f"config.parallel: {_product(sizes)} = {math.prod(sizes.values())} devices: expected "
             f"the {devices} devices here; set one axis to -1 to give it the rest"
+        )
+    if sizes["replica"] % slices:
+        raise ConfigError(
+            f"config.parallel.replica = {sizes['replica']}: expected a multiple of the {slices} "
+            "slices"
         )
     return tuple(sizes.values())
 

@@ -26,6 +26,17 @@ RULES: Mapping[str, Sequence[str]] = {
     "width": ("fsdp",),
 }
 
+# What the configuration calls the size of each.
+_KEYS = {
+    "embed": "hidden_size",
+    "width": "hidden_size",
+    "heads": "num_heads",
+    "head_size": "hidden_size / num_heads",
+    "mlp": "intermediate_size",
+    "vocab": "vocab_size, padded to a multiple of vocab_multiple",
+    "positions": "max_positions",
+}
+
 
 def partition(axes: Any, shapes: Any, mesh: Mesh, rules: Mapping = RULES) -> Any:
     """Says for every parameter how it is cut.
@@ -57,17 +68,13 @@ def partition(axes: Any, shapes: Any, mesh: Mesh, rules: Mapping = RULES) -> Any
                 where = jax.tree_util.keystr(path, simple=True, separator="/")
                 raise ConfigError(
                     f"config.parallel.{allowed[0]} = {mesh.shape[allowed[0]]}: expected a divisor "
-                    f"of {size}, the axis {name!r} of {where}{_remedy(name)}"
+                    f"of {size}, the axis {name!r} of {where} (config.model.{_KEYS[str(name)]})"
                 )
         while entries and entries[-1] is None:
             entries.pop()
         return PartitionSpec(*entries)
 
     return jax.tree_util.tree_map_with_path(cut, shapes, axes)
-
-
-def _remedy(name: str | None) -> str:
-    return "; change config.model.vocab_multiple, or the mesh" if name == "vocab" else ""
 
 
 def axis_of(spec: PartitionSpec, mesh_axis: str) -> int | None:

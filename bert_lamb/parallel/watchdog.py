@@ -14,7 +14,7 @@ from typing import Any
 import jax
 import orbax.checkpoint as ocp
 
-from bert_lamb.parallel.hosts import RESTART
+from bert_lamb.parallel.hosts import RESTART, who_left
 
 _FOLDER = "bert_lamb/alive"
 # Starting, compiling and evaluating may take so many times as long as a step may.
@@ -26,7 +26,8 @@ class Watchdog:
 
     Every host writes where it stands into the coordination service, several times within the
     limit. A host that has not moved for the limit prints what all hosts last wrote and exits with
-    the status `RESTART`; nothing is saved then, since saving needs all hosts.
+    the status `RESTART`; nothing is saved then, since saving needs all hosts. When another host has
+    left before its work was done, it says so and leaves too.
     """
 
     def __init__(self, limit_seconds: float) -> None:
@@ -63,6 +64,9 @@ class Watchdog:
         while not self._stop.wait(min(self._limit / 5, 10.0)):
             doing, step, since, limit = self._place
             self._tell(doing, step)
+            if self._client is not None and (left := who_left(self._client)):
+                print(f"bert-lamb: {left}", file=sys.stderr, flush=True)
+                os._exit(left.status)
             if time.monotonic() - since > limit:
                 self._leave(doing, step, limit)
 

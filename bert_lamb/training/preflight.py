@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import json
+import secrets
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -172,11 +173,27 @@ def claim_workdir(workdir: epath.PathLike, config: PretrainConfig) -> None:
     wait_for_all("workdir")  # all have looked before one writes
     if is_first():
         _write_claim(workdir, config)
-    wait_for_all("workdir")
-    if not path.exists():
+    _check_shared(workdir)
+
+
+def _check_shared(workdir: epath.Path) -> None:
+    """Checks that all hosts see one folder, not each its own copy of it."""
+    if jax.process_count() == 1:
+        return
+    # A name that no earlier copy of the folder can hold.
+    name = gather_texts("workdir token", f".shared-{secrets.token_hex(8)}")[0]
+    if is_first():
+        (workdir / name).write_text("written by host 0, to be seen by all\n")
+    wait_for_all("workdir token")
+    arrives = (workdir / name).exists()
+    hosts = gather_texts("workdir shared", json.dumps(arrives))
+    if is_first():
+        (workdir / name).unlink()
+    apart = [str(host) for host, text in enumerate(hosts) if not json.loads(text)]
+    if apart:
         raise ConfigError(
             f"--workdir={workdir}: what host 0 writes there does not arrive on host "
-            f"{jax.process_index()}; give a folder that all hosts share, such as gs://BUCKET/RUN"
+            f"{', '.join(apart)}; give a folder that all hosts share, such as gs://BUCKET/RUN"
         )
 
 

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -17,7 +18,7 @@ import jax
 import pytest
 
 from bert_lamb.config import ConfigError, ParallelConfig, PretrainConfig, from_dict
-from bert_lamb.parallel import hosts
+from bert_lamb.parallel import hosts, joining
 from bert_lamb.parallel.mesh import make_mesh
 from bert_lamb.parallel.watchdog import describe_hosts
 from bert_lamb.training import preflight
@@ -230,6 +231,27 @@ def test_hosts_that_do_not_run_the_same_refuse_before_the_first_step(jobs, tmp_p
     assert not (tmp_path / "run").exists()
 
 
+def test_hosts_with_copies_of_the_folder_instead_of_one_refuse(jobs, straight, tmp_path):
+    """A run copied to the disk of each host: every file is there, but host 0's writes are not."""
+    folders = [tmp_path / "run", tmp_path / "copy"]
+    for folder in folders:
+        shutil.copytree(straight, folder)
+    ended = jobs.run(tmp_path / "run", 2, flags={1: (f"--workdir={folders[1]}",)})
+    for host in ended:
+        assert host.status == 1, host.errors
+        assert "what host 0 writes there does not arrive on host 1" in host.errors
+        assert "Traceback" not in host.errors
+
+
+def test_a_fault_on_one_host_is_told_to_the_others(jobs, tmp_path):
+    ended = jobs.run(tmp_path / "run", 2, flags={1: ("--config.phases[0].records=/nowhere",)})
+    assert [host.status for host in ended] == [1, 1], ended[0].errors
+    assert "/nowhere" in ended[1].errors
+    assert "bert-lamb: host 1 has left: " in ended[0].errors
+    assert "/nowhere" in ended[0].errors
+    assert ended[0].seconds < 60
+
+
 # What needs no processes.
 
 
@@ -247,7 +269,7 @@ def test_hosts_that_do_not_run_the_same_refuse_before_the_first_step(jobs, tmp_p
     ],
 )
 def test_signs_of_several_hosts(environment, sign):
-    assert hosts.sign_of_several_hosts(environment) == sign
+    assert joining.sign_of_several_hosts(environment) == sign
 
 
 @pytest.mark.parametrize(
@@ -257,17 +279,37 @@ def test_signs_of_several_hosts(environment, sign):
         ((None, 2, None), {}, "expected all three"),
         ((None, None, None), {"JAX_COORDINATOR_ADDRESS": "a:1"}, "expected all three"),
         (("a:1", 2, None), {"JAX_PROCESS_ID": "x"}, "JAX_PROCESS_ID = 'x': expected a number"),
+        (("a:1", None, 0), {"JAX_NUM_PROCESSES": "²"}, "JAX_NUM_PROCESSES = '²': expected"),
+        (("a", 2, 0), {}, "coordinator = 'a': expected HOST:PORT"),
+        (("a:99999", 2, 0), {}, "coordinator = 'a:99999': expected HOST:PORT with a port from 1"),
+        (("a:1", 0, 0), {}, "num-processes = 0: expected at least 1"),
+        (("a:1", 2, 2), {}, "process-id = 2: expected 0 to 1"),
+        (("a:1", 2, -1), {}, "process-id = -1: expected 0 to 1"),
     ],
 )
 def test_a_job_that_is_half_described_is_refused(monkeypatch, given, environment, message):
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(ConfigError, match=re.escape(message)):
-        hosts.join(*given)
+        joining.join(*given)
+
+
+def test_a_port_in_use_is_refused():
+    with socket.create_server(("", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(ConfigError, match=f"port {port} is not free here"):
+            joining.join(f"localhost:{port}", 2, 0)
+
+
+def test_a_coordinator_that_does_not_answer_is_named(monkeypatch):
+    monkeypatch.setattr(joining, "START_SECONDS", 2)
+    with pytest.raises(hosts.HostsError, match="process 0 does not answer there for 2 s") as error:
+        joining.join("localhost:1", 2, 1)
+    assert error.value.status == hosts.RESTART
 
 
 def test_alone_nothing_is_joined_and_everyone_agrees():
-    hosts.join()
+    joining.join()
     assert not jax.distributed.is_initialized()
     assert hosts.gather_texts("x", "mine") == ["mine"]
     assert hosts.everywhere("x", True)

@@ -231,8 +231,8 @@ def _layout(config: ModelConfig, parallel: ParallelConfig) -> Layout:
         ({"intermediate_size": 30, "num_heads": 8}, {"tensor": 8, "data": 1},
          "tensor = 8: expected a divisor of 30, the axis 'mlp'"),
         ({"vocab_size": 60, "vocab_multiple": 4}, {"fsdp": 8},
-         "fsdp = 8: expected a divisor of 60, the axis 'vocab' of embeddings/word/embedding; "
-         "change config.model.vocab_multiple, or the mesh"),
+         "fsdp = 8: expected a divisor of 60, the axis 'vocab' of embeddings/word/embedding "
+         "(config.model.vocab_size, padded to a multiple of vocab_multiple)"),
         ({"hidden_size": 24, "num_heads": 6}, {"fsdp": 8},
          "fsdp = 8: expected a divisor of 4, the axis 'head_size'"),
     ],
