@@ -146,7 +146,10 @@ class Exchange:
 
     def _send(self, x: jax.Array) -> jax.Array:
         """Returns a gradient as it is sent."""
-        x = x.astype(self.reduce_dtype)
+        if x.dtype != self.reduce_dtype:
+            # Behind the barrier a TPU's compiler cannot see where the numbers come from. Otherwise
+            # it sums in the narrow dtype of the backward pass what was to be summed in float32.
+            x = jax.lax.optimization_barrier(x.astype(self.reduce_dtype))
         # On CPUs a 16-bit sum inside a partly manual program aborts the compiler (jaxlib 0.10.2);
         # there the rounded numbers are summed in 32 bits, as the CPU does with all narrow sums.
         on_cpu = self.layout.mesh.devices.flat[0].platform == "cpu"

@@ -19,11 +19,15 @@ from collections.abc import Iterator, Mapping
 import jax
 from jax.experimental import topologies
 
-# Generations by name, with the number of sides of their torus.
-_SIDES = {"v2": 2, "v3": 2, "v4": 3, "v5e": 2, "v5p": 3, "v6e": 2, "tpu7x": 3}
+# Generations by name, with the number of sides of their torus and the chips of their largest slice
+# (Google's pages on each generation).
+_TORUS = {
+    "v2": (2, 256), "v3": (2, 1024), "v4": (3, 4096), "v5e": (2, 256), "v5p": (3, 8960),
+    "v6e": (2, 256), "tpu7x": (3, 9216),
+}  # fmt: skip
 _SINGLE_CHIPS = ("v5e", "v6e")  # rented one by one; elsewhere a host with 2x2 chips is the least
 _FORMS = "v3:32x32, v4:2x2x2, v5e:4x4, v5p:4x4x8 or v6e:16x16"
-_NAME = re.compile(r"(\w+):(\d+(?:x\d+)*)")
+_NAME = re.compile(r"([a-z0-9]+):([0-9]{1,9}(?:x[0-9]{1,9})*)")
 
 # Without these the library asks for the identity of this machine, writes logs into /tmp, and
 # refuses to load twice: two programs cannot share chips, but two compilers can share a machine.
@@ -104,24 +108,32 @@ def compile_absent(
 
 def _parse(name: str) -> tuple[str, tuple[int, ...]]:
     """Splits a name into (generation, sides), checked as far as it can be without the library."""
-    found = _NAME.fullmatch(name.strip().lower())
+    found = _NAME.fullmatch(name.strip().lower()) if isinstance(name, str) else None
     if not found:
         raise ValueError(
             f"topology {name!r}: expected GENERATION:SHAPE with the number of chips along each "
             f"side, such as {_FORMS}"
         )
     generation, sides = found[1], tuple(map(int, found[2].split("x")))
-    if generation not in _SIDES:
+    if generation not in _TORUS:
         raise ValueError(
             f"topology {name!r}: unknown generation {generation!r}; expected one of "
-            f"{', '.join(_SIDES)}, as in {_FORMS}"
+            f"{', '.join(_TORUS)}, as in {_FORMS}"
         )
-    expected = _SIDES[generation]
+    expected, most = _TORUS[generation]
     if len(sides) != expected:
         example = "x".join(["4"] * expected)
         raise ValueError(
             f"topology {name!r}: {generation} chips are wired in {expected} dimensions, got "
             f"{len(sides)}; give the number of chips along each, as in {generation}:{example}"
+        )
+    # The largest plane is a square; no shape of as many chips is longer.
+    longest = math.isqrt(most) if expected == 2 else most
+    if math.prod(sides) > most or max(sides) > longest:
+        square = f", {longest} a side" if expected == 2 else ""
+        raise ValueError(
+            f"topology {name!r}: the largest slice of {generation} has {most} chips{square}; give "
+            f"a smaller shape, as in {_FORMS}"
         )
     return generation, sides
 

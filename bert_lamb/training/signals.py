@@ -16,7 +16,8 @@ class StopSignals:
 
     A second one acts as usual, so that a run that cannot finish its step can still be ended. With
     several hosts a signal to any of them stops all: JAX's preemption service takes SIGTERM there,
-    and names a step that no host has passed. Use as a context manager, in the main thread.
+    and names a step that no host has passed; a second one changes nothing, and a host that hangs is
+    the watchdog's. Use as a context manager, in the main thread.
 
     Attributes:
         received: number of the signal; None while there was none.

@@ -61,6 +61,11 @@ class Slice:
     machine: str
 
     @property
+    def devices(self) -> int:
+        """Devices that JAX shows."""
+        return self.chips * self.generation.devices_per_chip
+
+    @property
     def hosts(self) -> int:
         """Machines, each with one process."""
         return self.chips // self.chips_per_host
@@ -127,7 +132,7 @@ def find_slice(name: str) -> Slice:
     canonical = f"{_ALIASES.get(prefix, prefix)}-{rest}"
     if canonical in SLICES:
         return SLICES[canonical]
-    raise LaunchError(f"--accelerator={name}: unknown type; {_nearest(canonical)}")
+    raise LaunchError(f"{name!r}: unknown type of accelerator; {_nearest(canonical)}")
 
 
 def check_slices(slice_: Slice, count: int, where: str) -> None:
@@ -136,25 +141,23 @@ def check_slices(slice_: Slice, count: int, where: str) -> None:
     Raises:
         LaunchError: if they cannot.
     """
-    if count < 1:
-        raise LaunchError(f"--num-slices={count}: expected 1 or more")
     if count == 1:
         return
     if not slice_.generation.multislice:
         raise LaunchError(
-            f"--num-slices={count}: {slice_.generation.prefix} slices cannot be joined; take one "
-            "larger slice, or v4 and later"
+            f"{count} x {slice_.name}: {slice_.generation.prefix} slices cannot be joined; take "
+            "one larger slice, or v4 and later"
         )
     if where == "GKE" and slice_.hosts == 1:
         raise LaunchError(
-            f"--num-slices={count}: GKE joins only slices of several hosts and {slice_.name} has "
-            "one; take a larger type"
+            f"{count} x {slice_.name}: GKE joins only slices of several hosts and this has one; "
+            "take a larger type"
         )
 
 
 def _nearest(name: str) -> str:
     same = [s for s in SLICES if s.partition("-")[0] == name.partition("-")[0]]
-    size = re.fullmatch(r"[a-z0-9]+-(\d+)", name)
+    size = re.fullmatch(r"[a-z0-9]+-([0-9]{1,9})", name)
     if same and size:
         near = min(
             same, key=lambda s: abs(math.log(int(s.partition("-")[2]) / max(1, int(size[1]))))

@@ -10,10 +10,13 @@ look up.
 
 import argparse
 import dataclasses
+import math
+import re
 import sys
 from collections.abc import Sequence
 
 from accelerators import GENERATIONS, check_slices, find_slice
+from options import MOST_SLICES, add_number, checked_words
 from running import LaunchError, guarded
 
 PUBLISHED_MINUTES, PUBLISHED_CHIPS, PUBLISHED_PEAK = 76.19, 1024, 123e12
@@ -59,10 +62,13 @@ def table(
     """
     lines = ["| slices | chips | hours | chip-hours | cost |", "|---|---|---|---|---|"]
     for text in slices:
-        name, _, number = text.partition(":")
-        if number and not number.isdigit():
-            raise LaunchError(f"{text}: expected TYPE or TYPE:COUNT")
-        slice_, count = find_slice(name), int(number or 1)
+        name, colon, number = text.partition(":")
+        count = int(number) if re.fullmatch("[0-9]{1,4}", number) else 0
+        if colon and not 1 <= count <= MOST_SLICES:
+            raise LaunchError(
+                f"{text}: expected TYPE or TYPE:COUNT with a COUNT of 1 to {MOST_SLICES}"
+            )
+        slice_, count = find_slice(name), count or 1
         check_slices(slice_, count, "Cloud TPU VMs")
         chips = slice_.chips * count
         chip_hours = flops / (slice_.generation.peak * utilization) / 3600
@@ -83,15 +89,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     )  # fmt: skip
     parser.add_argument("slices", nargs="+", metavar="TYPE[:COUNT]")
     parser.add_argument("--config", default="configs/bert_large_64k_32k.py", metavar="FILE")
-    parser.add_argument("--vocab-size", type=int, default=30_522, help="default 30522")
+    add_number(parser, "--vocab-size", least=1, default=30_522, help="default 30522")
     parser.add_argument("--utilization", type=float, help="share of the peak, 0 to 1")
     parser.add_argument(
         "--price", action="append", default=[], metavar="GENERATION=PRICE",
         help="of a chip-hour, may be repeated",
     )  # fmt: skip
-    args = parser.parse_args(argv)
 
     def body() -> None:
+        args = parser.parse_args(checked_words(argv))
         flops = run_flops(args.config, args.vocab_size)
         used = published_utilization(flops) if args.utilization is None else args.utilization
         if not 0 < used <= 1:
@@ -106,11 +112,14 @@ def _price(text: str) -> tuple[str, float]:
     prefix, _, value = text.partition("=")
     prefixes = {"v5e": "v5litepod"} | {g.prefix: g.prefix for g in GENERATIONS}
     try:
-        return prefixes[prefix], float(value)
+        generation, price = prefixes[prefix], float(value)
     except (KeyError, ValueError):
         raise LaunchError(
             f"--price={text}: expected GENERATION=PRICE with one of {', '.join(prefixes)}"
         ) from None
+    if not 0 <= price < math.inf:
+        raise LaunchError(f"--price={text}: expected a PRICE of 0 or more")
+    return generation, price
 
 
 if __name__ == "__main__":

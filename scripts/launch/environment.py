@@ -4,6 +4,7 @@ A name given with --env replaces what stands here. Options of the compiler for o
 the program gives them to the compiler itself, from bert_lamb/parallel/overlap.py.
 """
 
+import re
 from collections.abc import Sequence
 
 from running import LaunchError
@@ -46,19 +47,29 @@ def with_extra(variables: dict[str, str], extra: Sequence[str]) -> dict[str, str
     """Adds NAME=VALUE pairs of the command line, which win; an empty value removes the name.
 
     Raises:
-        LaunchError: if a pair has no name or no =.
+        LaunchError: if a pair has no = or no name that every shell takes.
     """
     merged = dict(variables)
     for pair in extra:
         name, equals, value = pair.partition("=")
-        if not equals or not name.isidentifier():
-            raise LaunchError(f"--env {pair}: expected NAME=VALUE")
+        if not equals or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+            raise LaunchError(
+                f"--env {pair}: expected NAME=VALUE with a NAME of A-Z, a-z, 0-9 and _"
+            )
         merged[name] = value
     return {name: value for name, value in merged.items() if value}
 
 
 def default_cache(workdir: str) -> str:
-    """Returns the cache that the runs beside `workdir` share: PARENT/compilation-cache."""
-    scheme, _, rest = workdir.rstrip("/").rpartition("://")
-    parent = rest.rpartition("/")[0] or rest
-    return f"{scheme}://{parent}/compilation-cache" if scheme else f"{parent}/compilation-cache"
+    """Returns the cache that the runs beside `workdir` share: PARENT/compilation-cache.
+
+    Raises:
+        LaunchError: if `workdir` has no parent, so that the cache would lie inside the run.
+    """
+    parent = workdir.rstrip("/").rpartition("/")[0].rstrip("/")
+    if not parent or parent.endswith(":"):
+        raise LaunchError(
+            f"--workdir={workdir}: no folder above it to keep compiled programs in; give "
+            f"{workdir.rstrip('/')}/RUN, or --cache=DIR"
+        )
+    return f"{parent}/compilation-cache"

@@ -24,8 +24,9 @@ from typing import Any
 import yaml
 from accelerators import Slice, check_slices, find_slice
 from environment import for_tpu, with_extra
-from job import Job, add_job, add_name, check_bucket, check_name, load_job, overrides_only
-from running import FINAL, MADE, ROOT, LaunchError, Runner, add_verb, guarded
+from job import Job, add_job, check_bucket, load_job
+from options import add_name, add_number, add_slices, add_text, launch
+from running import FINAL, MADE, ROOT, LaunchError, Runner, add_verb
 
 CONTAINER = "train"
 REPLICATED_JOB = "slice"
@@ -72,7 +73,7 @@ def apply(args: argparse.Namespace, runner: Runner) -> None:
     """Starts the job."""
     slice_ = _slice(args)
     check_bucket(args.workdir, slice_.hosts * args.num_slices)
-    job = load_job(args, args.overrides)
+    job = load_job(args, slice_.devices * args.num_slices, [args.num_slices])
     if args.xpk:
         runner.run(xpk_command(args, job, slice_))
         return
@@ -121,7 +122,7 @@ def manifests(args: argparse.Namespace, job: Job, slice_: Slice) -> list[dict[st
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": {"name": f"{args.name}-config"},
-        "data": {"config.py": job.config.read_text(encoding="utf-8")},
+        "data": {"config.py": job.config},
     }
     metadata: dict[str, Any] = {
         "name": args.name,
@@ -195,7 +196,7 @@ def xpk_command(args: argparse.Namespace, job: Job, slice_: Slice) -> list[str]:
         raise LaunchError("--xpk: xpk knows v4 and later only; leave --xpk out")
     # xpk mounts no ConfigMap, so the config travels in the command. With exec the program takes the
     # place of the shell that xpk sends SIGTERM to.
-    text = base64.b64encode(job.config.read_bytes()).decode()
+    text = base64.b64encode(job.config.encode()).decode()
     program = shlex.join(job.command("bert-lamb", "/tmp/config.py"))
     command = f"echo {text} | base64 -d > /tmp/config.py && exec {program}"
     variables = with_extra(for_tpu(job.cache), job.env)
@@ -207,8 +208,9 @@ def xpk_command(args: argparse.Namespace, job: Job, slice_: Slice) -> list[str]:
         # By itself xpk takes most statuses below 127 for final.
         f"--restart-on-exit-codes={max(FINAL) + 1}-126",
         f"--termination-grace-period-seconds={args.grace_seconds}",
-        *(f"--env={name}={value}" for name, value in variables.items()),
-        f"--command={command}",
+        # Both reach a manifest as they are.
+        *(f"--env={name}={_literal(value)}" for name, value in variables.items()),
+        f"--command={_literal(command)}",
     ]  # fmt: skip
 
 
@@ -262,8 +264,8 @@ def _pod(args: argparse.Namespace, job: Job, slice_: Slice) -> dict[str, Any]:
 
 
 def _literal(text: str) -> str:
-    """Keeps Kubernetes from replacing $(NAME) in a text."""
-    return text.replace("$(", "$$(")
+    """Keeps Kubernetes, which reads $$ as $ and replaces $(NAME), from changing a text."""
+    return text.replace("$", "$$")
 
 
 class _Dumper(yaml.SafeDumper):
@@ -310,24 +312,26 @@ def _parser() -> argparse.ArgumentParser:
         add_name(one, "job")
         one.set_defaults(verb=verb)
         if verb in (image, apply):
-            one.add_argument("--image", required=True, help="container image with bert-lamb[tpu]")
-        if verb in (nodepools, apply):
-            one.add_argument(
-                "--accelerator", required=True, metavar="TYPE",
-                help="of each slice: v3-32, v4-16, v5e-256, ...",
+            add_text(
+                one, "--image", required=True, help="container image with bert-lamb[tpu]",
+                pattern=r"[A-Za-z0-9][-A-Za-z0-9._/:@]*", expected="REGISTRY/REPOSITORY/NAME:TAG",
             )  # fmt: skip
-            one.add_argument("--num-slices", type=int, default=1, metavar="N", help="default 1")
+        if verb in (nodepools, apply):
+            add_slices(one)
             one.add_argument("--spot", action="store_true", help="on spot nodes")
         if verb is nodepools:
-            one.add_argument("--cluster", required=True)
-            one.add_argument("--location", required=True, help="region or zone of the cluster")
+            add_text(one, "--cluster", required=True)
+            add_text(one, "--location", required=True, help="region or zone of the cluster")
             one.add_argument("--node-locations", default="", metavar="ZONE", help="of the TPUs")
         if verb in (apply, status, logs, delete):
-            one.add_argument("--namespace", default="default")
+            add_text(
+                one, "--namespace", default="default", pattern="[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?",
+                expected="at most 63 of a-z, 0-9 and -",
+            )  # fmt: skip
         if verb is apply:
             add_job(one)
-            one.add_argument(
-                "--grace-seconds", type=int, default=600, metavar="S",
+            add_number(
+                one, "--grace-seconds", least=0, default=600, metavar="S",
                 help="between SIGTERM and SIGKILL, default 600; the last step is saved in it",
             )  # fmt: skip
             one.add_argument("--service-account", default="", help="Kubernetes account of the pods")
@@ -337,25 +341,15 @@ def _parser() -> argparse.ArgumentParser:
             one.add_argument("--zone", default="", help="for --xpk")
             one.add_argument("--project", default="", help="for --xpk")
         if verb is logs:
-            one.add_argument("--slice", type=int, default=0, help="default 0")
-            one.add_argument("--host", type=int, default=0, help="of the slice, default 0")
-            one.add_argument("--lines", type=int, default=100, help="to begin with, default 100")
+            add_number(one, "--slice", least=0, default=0, help="default 0")
+            add_number(one, "--host", least=0, default=0, help="of the slice, default 0")
+            add_number(one, "--lines", least=0, default=100, help="to begin with, default 100")
     return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one verb; returns 0, or 2 for a fault that stderr explains in a line."""
-    args, rest = _parser().parse_known_args(argv)
-    args.overrides = rest
-
-    def body() -> None:
-        check_name(args.name)
-        overrides_only(rest, [f"--{name.replace('_', '-')}" for name in vars(args)])
-        if rest and args.verb is not apply:
-            raise LaunchError(f"unknown argument {rest[0]}; overrides belong to `apply`")
-        args.verb(args, Runner(args.dry_run))
-
-    return guarded("gke.py", body)
+    return launch("gke.py", _parser(), apply, argv)
 
 
 if __name__ == "__main__":

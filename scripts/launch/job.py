@@ -1,14 +1,22 @@
 """The `bert-lamb pretrain` command that every host runs, checked before any machine is paid for."""
 
 import argparse
-import difflib
+import math
 import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from environment import default_cache, with_extra
+from options import add_number, add_text
 from running import LaunchError
+
+from bert_lamb.config import ConfigError, PretrainConfig
+
+# What hosts can have in common: a folder of a bucket, or of a disk that all of them mount.
+_BUCKET = re.compile(r"gs://[^/]+/+[^/].*")
+_SHARED = re.compile(rf"{_BUCKET.pattern}|/+[^/].*")
 
 
 @dataclass(frozen=True)
@@ -16,7 +24,7 @@ class Job:
     """What is run.
 
     Attributes:
-        config: the config file, on this machine.
+        config: text of the config file.
         workdir: folder of the run, which all hosts reach.
         overrides: --config.KEY=VALUE arguments.
         cache: folder of compiled programs, "" for none.
@@ -24,7 +32,7 @@ class Job:
         max_restarts: how often the platform starts the job again.
     """
 
-    config: Path
+    config: str
     workdir: str
     overrides: tuple[str, ...]
     cache: str
@@ -38,15 +46,10 @@ class Job:
         ]  # fmt: skip
 
 
-def add_name(parser: argparse.ArgumentParser, what: str) -> None:
-    """Adds the positional NAME."""
-    parser.add_argument("name", metavar="NAME", help=f"of the {what}: a-z, 0-9 and -")
-
-
 def add_job(parser: argparse.ArgumentParser) -> None:
     """Adds what every launcher asks about the job."""
-    parser.add_argument(
-        "--config", required=True, metavar="FILE",
+    add_text(
+        parser, "--config", required=True, metavar="FILE",
         help="config file, which is shipped; --config.KEY=VALUE overrides a key of it, as in "
         "`bert-lamb pretrain`",
     )  # fmt: skip
@@ -63,60 +66,94 @@ def add_job(parser: argparse.ArgumentParser) -> None:
         "--env", action="append", default=[], metavar="NAME=VALUE",
         help="environment variable, may be repeated; replaces a default of environment.py",
     )  # fmt: skip
-    parser.add_argument(
-        "--max-restarts", type=int, default=20, metavar="N",
+    add_number(
+        parser, "--max-restarts", least=0, default=20, metavar="N",
         help="how often the job is started again after a failure or a preemption, default 20",
     )  # fmt: skip
 
 
-def load_job(args: argparse.Namespace, rest: Sequence[str]) -> Job:
-    """Reads the config with its overrides as `bert-lamb pretrain` will, and checks the paths.
+def load_job(args: argparse.Namespace, devices: int, slices: Sequence[int]) -> Job:
+    """Reads the config with its overrides as `bert-lamb pretrain` will, and checks the job.
 
     Args:
-        args: of a parser with `add_job`.
-        rest: arguments that the parser did not know.
+        args: of a parser with `add_job`, with the `overrides`.
+        devices: JAX devices of the job, of all slices.
+        slices: numbers of slices that JAX may see; one of them has to suit the config.
 
     Raises:
         LaunchError: if a path or an argument is wrong.
-        ConfigError: if the config or an override is.
+        ConfigError: if the config or an override is, or does not suit the devices.
     """
-    from environment import default_cache, with_extra
-
     from bert_lamb.cli.overrides import load_config
 
-    config = load_config(args.config, overrides_only(rest))
+    config = load_config(args.config, args.overrides)
     with_extra({}, args.env)
-    if args.max_restarts < 0:
-        raise LaunchError(f"--max-restarts={args.max_restarts}: expected 0 or more")
-    for index, phase in enumerate(config.phases):
-        if not re.match(r"gs://[^/]+/|/", phase.records):
-            raise LaunchError(
-                f"{args.config}: phases[{index}].records is {phase.records!r}, which not every "
-                f"host has; give --config.phases[{index}].records=gs://BUCKET/FOLDER, or /MOUNT/..."
-            )
+    _check_paths(config, args.config)
     cache = default_cache(args.workdir) if args.cache is None else args.cache
+    if cache and not _SHARED.fullmatch(cache):
+        raise LaunchError(f'--cache={cache}: expected gs://BUCKET/FOLDER, /MOUNT/..., or ""')
+    check_devices(config, devices, slices)
     return Job(
-        config=Path(args.config),
+        config=_text(Path(args.config)),
         workdir=args.workdir,
-        overrides=tuple(rest),
+        overrides=tuple(args.overrides),
         cache=cache,
         env=tuple(args.env),
         max_restarts=args.max_restarts,
     )
 
 
-def overrides_only(rest: Sequence[str], known: Sequence[str] = ()) -> list[str]:
-    """Returns `rest` if all of it are overrides.
+def check_devices(config: PretrainConfig, devices: int, slices: Sequence[int]) -> None:
+    """Checks that the mesh has as many devices as the machines, and that they can share batches.
+
+    Args:
+        config: of the run.
+        devices: JAX devices of the job, of all slices.
+        slices: numbers of slices that JAX may see; one of them has to suit the config.
 
     Raises:
-        LaunchError: for anything else, with the nearest of the `known` options.
+        ConfigError: naming the key and both numbers.
     """
-    for argument in rest:
-        if not argument.startswith("--config."):
-            near = difflib.get_close_matches(argument.partition("=")[0], known, n=1)
-            hint = f"did you mean {near[0]}?" if near else "see --help"
-            raise LaunchError(f"unknown argument {argument}; {hint}")
-    return list(rest)
+    # Brings JAX along, for which the other verbs need not wait.
+    from bert_lamb.parallel.mesh import AXES, ROWS, axis_sizes
+    from bert_lamb.training import preflight
+
+    fault: ConfigError | None = None
+    for count in slices:
+        try:
+            sizes = dict(zip(AXES, axis_sizes(config.parallel, devices, count), strict=True))
+            preflight.check_devices(config, math.prod(sizes[axis] for axis in ROWS))
+            return
+        except ConfigError as error:
+            fault = fault or error
+    if fault:
+        raise fault
+
+
+def _check_paths(config: PretrainConfig, file: str) -> None:
+    """Checks that every host has the folders that the config names."""
+    paths = {"init_from": config.init_from}
+    for index, phase in enumerate(config.phases):
+        # Records are needed; an empty text for another key means none.
+        paths[f"phases[{index}].records"] = phase.records or " "
+        paths[f"phases[{index}].heldout"] = phase.heldout
+    for key, path in paths.items():
+        if path and not _SHARED.fullmatch(path):
+            raise LaunchError(
+                f"{file}: {key} is {path.strip()!r}, which not every host has; give "
+                f"--config.{key}=gs://BUCKET/FOLDER, or /MOUNT/..."
+            )
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_bytes().decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise LaunchError(
+            f"--config={path}: byte {error.start} is not UTF-8; save the file as UTF-8"
+        ) from None
+    except OSError as error:
+        raise LaunchError(f"--config={path}: {error.strerror}; check the rights there") from None
 
 
 def check_bucket(workdir: str, hosts: int) -> None:
@@ -125,23 +162,22 @@ def check_bucket(workdir: str, hosts: int) -> None:
     Raises:
         LaunchError: if it is no bucket.
     """
-    if not re.match(r"gs://[^/]+/.", workdir):
+    if not _BUCKET.fullmatch(workdir):
         raise LaunchError(
             f"--workdir={workdir}: {hosts} host{'s' * (hosts > 1)} without a common disk; expected "
             "gs://BUCKET/RUN"
         )
 
 
-def check_name(name: str, longest: int = 40) -> None:
-    """Checks a name that becomes part of host names.
+def check_shared(workdir: str) -> None:
+    """Checks that nodes with a common disk reach the working directory.
 
     Raises:
-        LaunchError: if it cannot.
+        LaunchError: if it is neither a full path nor in a bucket.
     """
-    if len(name) > longest or not re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", name):
+    if not _SHARED.fullmatch(workdir):
         raise LaunchError(
-            f"name {name!r}: expected at most {longest} of a-z, 0-9 and -, beginning with a letter "
-            "and not ending with -"
+            f"--workdir={workdir}: expected a full path on a shared disk, or gs://BUCKET/RUN"
         )
 
 

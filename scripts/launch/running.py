@@ -52,14 +52,23 @@ class Runner:
         return _checked(command, stdout=subprocess.PIPE).strip()
 
     def write(self, path: Path, text: str) -> None:
-        """Shows a file and writes it, making its folder."""
+        """Shows a file and writes it, making its folder.
+
+        Raises:
+            LaunchError: if the system refuses.
+        """
         print(f"# file {path}")
         if self.dry:
             print(text, end="" if text.endswith("\n") else "\n")
             print(f"# end of {path.name}")
             return
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(text.encode("utf-8"))
+        except OSError as error:
+            raise LaunchError(
+                f"{path}: {error.strerror}; check the space and the rights there"
+            ) from None
 
 
 def shown(command: Sequence[str]) -> str:
@@ -100,7 +109,8 @@ def guarded(program: str, body: Callable[[], None]) -> int:
     try:
         body()
     except (LaunchError, ConfigError) as error:
-        print(f"{program}: {error}", file=sys.stderr)
+        # A fault in the user's config file may bring a text of several lines.
+        print(f"{program}: {' '.join(str(error).splitlines())}", file=sys.stderr)
         return WRONG
     except KeyboardInterrupt:
         return 130
@@ -115,6 +125,8 @@ def _checked(command: Sequence[str], stdout: int | None = None) -> str:
             f"{command[0]}: no such program on PATH; install it, or look at the commands with "
             "--dry-run"
         ) from None
+    except OSError as error:
+        raise LaunchError(f"{command[0]}: cannot be started: {error.strerror}") from None
     if done.returncode:
         raise LaunchError(
             f"status {done.returncode} from {shlex.join(command[:6])} ...; its message is above"

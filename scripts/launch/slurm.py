@@ -17,28 +17,24 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from environment import for_gpu, with_extra
-from job import Job, add_job, add_name, check_name, exports, load_job, overrides_only
-from running import FINAL, MADE, LaunchError, Runner, add_verb, guarded
+from job import Job, add_job, check_shared, exports, load_job
+from options import add_name, add_number, add_text, launch
+from running import FINAL, MADE, LaunchError, Runner, add_verb
 
 # After the first process of a step has left, Slurm ends the others this many seconds later.
 _LEAVE_SECONDS = 300
+# The forms that sbatch takes, which also has MINUTES:SECONDS and DAYS-HOURS.
+_TIME = r"[0-9]+(:[0-9]+){0,2}|[0-9]+-[0-9]+(:[0-9]+){0,2}|(?i:unlimited|infinite)"
 
 
 def submit(args: argparse.Namespace, runner: Runner) -> None:
     """Queues the job."""
-    for option in ("nodes", "gpus_per_node"):
-        if getattr(args, option) < 1:
-            raise LaunchError(
-                f"--{option.replace('_', '-')}={getattr(args, option)}: expected 1 or more"
-            )
-    if not args.workdir.startswith(("/", "gs://", "s3://")):
-        raise LaunchError(
-            f"--workdir={args.workdir}: expected a full path on a shared disk, or a bucket"
-        )
-    job = load_job(args, args.overrides)
+    check_shared(args.workdir)
+    # Whether a node is a slice of its own is for the GPU's runtime to say.
+    job = load_job(args, args.nodes * args.gpus_per_node, [1, args.nodes])
     folder = MADE / args.name
     # A copy: a job that starts again in three days must find the config it began with.
-    runner.write(folder / "config.py", job.config.read_text(encoding="utf-8"))
+    runner.write(folder / "config.py", job.config)
     runner.write(folder / "job.sbatch", batch_script(args, job, folder))
     runner.run(["sbatch", str(folder / "job.sbatch")])
 
@@ -149,25 +145,29 @@ def _parser() -> argparse.ArgumentParser:
         add_name(one, "job")
         one.set_defaults(verb=verb)
         if verb is logs:
-            one.add_argument("--lines", type=int, default=100, help="to begin with, default 100")
+            add_number(one, "--lines", least=0, default=100, help="to begin with, default 100")
         if verb is submit:
             add_job(one)
-            one.add_argument("--nodes", type=int, required=True, metavar="N")
-            one.add_argument("--gpus-per-node", type=int, required=True, metavar="N")
-            one.add_argument("--cpus-per-task", type=int, default=0, metavar="N", help="for a GPU")
-            one.add_argument("--time", default="1-00:00:00", help="limit, default a day")
+            add_number(one, "--nodes", least=1, required=True, metavar="N")
+            add_number(one, "--gpus-per-node", least=1, required=True, metavar="N")
+            add_number(one, "--cpus-per-task", least=1, default=0, metavar="N", help="for a GPU")
+            add_text(
+                one, "--time", default="1-00:00:00", help="limit, default a day", pattern=_TIME,
+                expected="MINUTES, HOURS:MINUTES:SECONDS, DAYS-HOURS:MINUTES:SECONDS or UNLIMITED",
+            )  # fmt: skip
             one.add_argument("--partition", default="")
             one.add_argument("--account", default="")
-            one.add_argument(
-                "--grace-seconds", type=int, default=300, metavar="S",
+            add_number(
+                one, "--grace-seconds", least=1, most=65_535, default=300, metavar="S",
                 help="SIGTERM comes this long before the time limit, default 300",
             )  # fmt: skip
-            one.add_argument(
-                "--venv", default=sys.prefix, metavar="DIR",
+            add_text(
+                one, "--venv", default=sys.prefix, metavar="DIR",
                 help="environment with bert-lamb[cuda] on the shared disk, default this one",
             )  # fmt: skip
-            one.add_argument(
-                "--sbatch", action="append", default=[], metavar="OPTION",
+            add_text(
+                one, "--sbatch", action="append", default=[], metavar="OPTION",
+                pattern=r"--?[A-Za-z].*", expected="an option of sbatch, such as --qos=high",
                 help="another line of the sbatch file, may be repeated: --sbatch=--qos=high",
             )  # fmt: skip
     return parser
@@ -175,17 +175,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one verb; returns 0, or 2 for a fault that stderr explains in a line."""
-    args, rest = _parser().parse_known_args(argv)
-    args.overrides = rest
-
-    def body() -> None:
-        check_name(args.name)
-        overrides_only(rest, [f"--{name.replace('_', '-')}" for name in vars(args)])
-        if rest and args.verb is not submit:
-            raise LaunchError(f"unknown argument {rest[0]}; overrides belong to `submit`")
-        args.verb(args, Runner(args.dry_run))
-
-    return guarded("slurm.py", body)
+    return launch("slurm.py", _parser(), submit, argv)
 
 
 if __name__ == "__main__":

@@ -22,17 +22,9 @@ from pathlib import Path
 
 from accelerators import Slice, check_slices, find_slice
 from environment import for_tpu, with_extra
-from job import (
-    Job,
-    add_job,
-    add_name,
-    check_bucket,
-    check_name,
-    exports,
-    load_job,
-    overrides_only,
-)
-from running import FINAL, MADE, ROOT, LaunchError, Runner, add_verb, guarded
+from job import Job, add_job, check_bucket, exports, load_job
+from options import add_name, add_number, add_slices, add_text, launch
+from running import FINAL, MADE, ROOT, LaunchError, Runner, add_verb
 
 import bert_lamb
 
@@ -97,6 +89,8 @@ def wait(args: argparse.Namespace, runner: Runner) -> None:
 def setup(args: argparse.Namespace, runner: Runner) -> None:
     """Builds the wheel and installs it on all workers."""
     wheel = Path(args.wheel) if args.wheel else MADE / WHEEL
+    if args.wheel and wheel.suffix != ".whl":
+        raise LaunchError(f"--wheel={wheel}: expected a .whl file; leave it out to build one")
     if args.wheel and not wheel.is_file():
         raise LaunchError(f"--wheel={wheel}: no such file; leave it out to build one")
     if not args.wheel:
@@ -111,10 +105,10 @@ def run(args: argparse.Namespace, runner: Runner) -> None:
     """Starts the job on all workers and leaves it running there."""
     slice_ = _slice(args)
     check_bucket(args.workdir, slice_.hosts * args.num_slices)
-    job = load_job(args, args.overrides)
+    job = load_job(args, slice_.devices * args.num_slices, [args.num_slices])
     start = MADE / args.name / "start.sh"
     config = MADE / args.name / "config.py"
-    runner.write(config, job.config.read_text(encoding="utf-8"))
+    runner.write(config, job.config)
     runner.write(start, start_script(job, slice_))
     runner.run(_on_workers(args, f"mkdir -p {REMOTE}"))
     runner.run(_to_workers(args, config, start, HERE / "keep_running.sh"))
@@ -222,15 +216,11 @@ def _parser() -> argparse.ArgumentParser:
         name = verb.__name__
         one = add_verb(verbs, name, summary, tail.format(name, more))
         add_name(one, "queued resource")
-        one.add_argument("--zone", required=True)
+        add_text(one, "--zone", required=True)
         one.add_argument("--project", default="", help="default: the project of gcloud")
         one.set_defaults(verb=verb)
         if verb in (create, run):
-            one.add_argument(
-                "--accelerator", required=True, metavar="TYPE",
-                help="of each slice: v3-32, v4-16, v5e-256, ...",
-            )  # fmt: skip
-            one.add_argument("--num-slices", type=int, default=1, metavar="N", help="default 1")
+            add_slices(one)
         if verb is create:
             one.add_argument("--runtime-version", default="", help="default: Google's for the type")
             one.add_argument("--service-account", default="", metavar="EMAIL")
@@ -244,29 +234,20 @@ def _parser() -> argparse.ArgumentParser:
         if verb is run:
             add_job(one)
         if verb is logs:
-            one.add_argument("--node", type=int, default=0, help="number of the slice, default 0")
-            one.add_argument("--worker", type=int, default=0, help="host of the slice, default 0")
-            one.add_argument("--lines", type=int, default=100, help="to begin with, default 100")
+            add_number(one, "--node", least=0, default=0, help="number of the slice, default 0")
+            add_number(one, "--worker", least=0, default=0, help="host of the slice, default 0")
+            add_number(one, "--lines", least=0, default=100, help="to begin with, default 100")
         if verb is stop:
-            one.add_argument(
-                "--grace-seconds", type=int, default=900, help="to wait for the save, default 900"
-            )
+            add_number(
+                one, "--grace-seconds", least=1, default=900, metavar="S",
+                help="to wait for the save, default 900",
+            )  # fmt: skip
     return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one verb; returns 0, or 2 for a fault that stderr explains in a line."""
-    args, rest = _parser().parse_known_args(argv)
-    args.overrides = rest
-
-    def body() -> None:
-        check_name(args.name)
-        overrides_only(args.overrides, [f"--{name.replace('_', '-')}" for name in vars(args)])
-        if args.overrides and args.verb is not run:
-            raise LaunchError(f"unknown argument {args.overrides[0]}; overrides belong to `run`")
-        args.verb(args, Runner(args.dry_run))
-
-    return guarded("tpu_vm.py", body)
+    return launch("tpu_vm.py", _parser(), run, argv)
 
 
 if __name__ == "__main__":

@@ -10,8 +10,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 LAUNCH = ROOT / "scripts" / "launch"
 CONFIG = "configs/bert_large_64k_32k.py"
-# A space and both quotes, which have to arrive as they are.
-AWKWARD = '--config.phases[0].records=gs://b/with space/it\'s "$(HOME)" $HOME'
+# A space, both quotes and what shells and Kubernetes replace, which have to arrive as they are.
+AWKWARD = '--config.phases[0].records=gs://b/with space/it\'s "$(HOME)" $HOME $$ $$(A)'
 JOB = (
     f"--config={CONFIG}", "--workdir=gs://bucket/runs/large", AWKWARD,
     "--config.phases[1].records=gs://bucket/seq512",
@@ -43,6 +43,20 @@ def parse(status: int, out: str, error: str) -> Shown:
     rest = re.sub(r"^# file .+\n[\s\S]*?^# end of .+\n", "", out, flags=re.M)
     found = re.findall(r"^\$ ((?:.*\\\n)*.*)", rest, re.M)
     return Shown(status, [shlex.split(text.replace("\\\n", "")) for text in found], files, error)
+
+
+def expanded(text: str, variables: dict[str, str]) -> str:
+    """Replaces variables as Kubernetes does in a container's command and environment.
+
+    References:
+        Kubernetes API reference, Container v1 core, `command` and EnvVar `value`: $(NAME) of a
+        defined variable is replaced, $$ becomes $, all else stays.
+    """
+    return re.sub(
+        r"\$(\$|\((\w+)\))",
+        lambda found: "$" if found[1] == "$" else variables.get(found[2], found[0]),
+        text,
+    )
 
 
 def stand_in(folder: Path, name: str, body: str) -> None:

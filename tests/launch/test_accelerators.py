@@ -30,6 +30,14 @@ def test_a_name_gives_the_published_shape(
     assert shape == (chips, hosts, topology, gke, machine)
 
 
+@pytest.mark.parametrize(
+    ("name", "devices"),
+    [("v3-32", 32), ("v4-32", 16), ("v5e-16", 16), ("v5p-32", 16), ("v6e-8", 8), ("tpu7x-32", 32)],
+)
+def test_devices_are_counted_as_jax_counts_them(name: str, devices: int) -> None:
+    assert find_slice(name).devices == devices
+
+
 def test_every_topology_has_the_chips_that_its_hosts_hold() -> None:
     for name, found in SLICES.items():
         assert math.prod(map(int, found.topology.split("x"))) == found.chips, name
@@ -56,7 +64,6 @@ def test_an_unknown_type_names_the_nearest(name: str, hint: str) -> None:
 @pytest.mark.parametrize(
     ("name", "count", "where", "message"),
     [
-        ("v4-16", 0, "GKE", "expected 1 or more"),
         ("v3-32", 2, "GKE", "v3 slices cannot be joined"),
         ("v4-8", 2, "GKE", "take a larger type"),
     ],

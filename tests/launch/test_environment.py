@@ -20,7 +20,7 @@ def test_the_command_line_replaces_and_removes_variables() -> None:
     assert (merged["NCCL_DEBUG"], merged["A"]) == ("INFO", "x=y z")
 
 
-@pytest.mark.parametrize("pair", ["A", "=x", "A B=x"])
+@pytest.mark.parametrize("pair", ["A", "=x", "A B=x", "é=1", "1A=x", "A\n=x"])
 def test_a_variable_without_name_or_value_is_refused(pair: str) -> None:
     with pytest.raises(LaunchError, match="expected NAME=VALUE"):
         with_extra({}, [pair])
@@ -31,12 +31,17 @@ def test_a_variable_without_name_or_value_is_refused(pair: str) -> None:
     [
         ("gs://bucket/runs/large", "gs://bucket/runs/compilation-cache"),
         ("gs://bucket/large/", "gs://bucket/compilation-cache"),
-        ("gs://bucket", "gs://bucket/compilation-cache"),
         ("/shared/runs/large", "/shared/runs/compilation-cache"),
     ],
 )
 def test_runs_beside_each_other_share_compiled_programs(workdir: str, cache: str) -> None:
     assert default_cache(workdir) == cache
+
+
+@pytest.mark.parametrize("workdir", ["/w", "/w/", "//w", "gs://bucket", "w"])
+def test_a_workdir_without_a_parent_gets_no_cache_inside_the_run(workdir: str) -> None:
+    with pytest.raises(LaunchError, match=r"no folder above it .*/RUN, or --cache=DIR"):
+        default_cache(workdir)
 
 
 def test_no_compiler_flag_stands_in_a_launcher() -> None:

@@ -12,7 +12,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from tests.launch.launching import AWKWARD, CONFIG, JOB, LAUNCH, ROOT, Shown, stand_in
+from tests.launch.launching import AWKWARD, CONFIG, JOB, LAUNCH, ROOT, Shown, expanded, stand_in
 
 IMAGE = "--image=registry/bert-lamb:1"
 SLICES = {
@@ -127,13 +127,15 @@ def test_one_job_a_slice_and_one_pod_a_host(dry: Callable[..., Shown], slices: s
 def test_the_container_starts_the_program_itself_with_the_arguments_as_given(
     dry: Callable[..., Shown],
 ) -> None:
-    seen = dry("gke", "apply", "large", *SLICES["a v3-32"][0], IMAGE, *JOB, "--env=A=$(B)")
+    given = {"A": "$(B) $$(B) $$ $B $", "B": "b"}
+    env = [f"--env={name}={value}" for name, value in given.items()]
+    seen = dry("gke", "apply", "large", *SLICES["a v3-32"][0], IMAGE, *JOB, *env)
     job = _manifests(seen)[1]["spec"]["replicatedJobs"][0]["template"]["spec"]
     (container,) = job["template"]["spec"]["containers"]
-    # Kubernetes reads $$( as the two characters $(.
-    command = [word.replace("$$(", "$(") for word in container["command"]]
+    command = [expanded(word, given) for word in container["command"]]
     assert command == ["bert-lamb", "pretrain", "--config=/etc/bert-lamb/config.py", *JOB[1:]]
-    assert {"name": "A", "value": "$$(B)"} in container["env"]
+    inside = {one["name"]: expanded(one["value"], given) for one in container["env"]}
+    assert given.items() < inside.items()
     (rule,) = job["podFailurePolicy"]["rules"]
     assert rule["onExitCodes"] == {"containerName": "train", "operator": "In", "values": [1, 2]}
 
@@ -148,7 +150,7 @@ def test_spot_nodes_are_asked_for_and_tolerated(dry: Callable[..., Shown]) -> No
 @pytest.mark.parametrize("slices", ["a v5e-256", "two v4-16"])
 def test_xpk_starts_the_same_job(dry: Callable[..., Shown], slices: str, tmp_path: Path) -> None:
     options, count, *_ = SLICES[slices]
-    where = ["--xpk", "--cluster=c", "--zone=z"]
+    where = ["--xpk", "--cluster=c", "--zone=z", "--env=A=$$(HOME)"]
     (command,) = dry("gke", "apply", "large", *options, IMAGE, *JOB, *where).commands
     assert command[:3] == ["xpk", "workload", "create"]
     kind = "v5litepod-256" if count == 1 else "v4-16"
@@ -160,7 +162,10 @@ def test_xpk_starts_the_same_job(dry: Callable[..., Shown], slices: str, tmp_pat
     # What xpk hands to bash in the container, with a stand-in for the program.
     (text,) = (word.removeprefix("--command=") for word in command if word.startswith("--command"))
     assert "\n" not in text
-    here = text.replace("/tmp/config.py", str(tmp_path / "config.py"))
+    assert "--env=A=$$$$(HOME)" in command
+    here = expanded(text, {"HOME": "replaced"}).replace(
+        "/tmp/config.py", str(tmp_path / "config.py")
+    )
     stand_in(tmp_path / "bin", "bert-lamb", f'printf "%s\\n" "$@" >{tmp_path}/seen')
     path = f"{tmp_path / 'bin'}:{os.environ['PATH']}"
     subprocess.run(["bash", "-c", here], env=os.environ | {"PATH": path}, check=True)
@@ -201,12 +206,54 @@ def test_a_dry_run_needs_no_program_and_leaves_no_file(tmp_path: Path, more: lis
         (["--accelerator=v6-8"], "did you mean v6e-8?"),
         (["--accelerator=v3-32", "--xpk", "--cluster=c", "--zone=z"], "leave --xpk out"),
         (["--accelerator=v4-16", "--xpk"], "needs --cluster=NAME and --zone=ZONE"),
+        (["--accelerator=v4-16", "--grace-seconds=-1"], "--grace-seconds=-1: expected 0 or more"),
+        (["--accelerator=v4-16", "--max-restarts=2147483648"], "--max-restarts=2147483648: expe"),
+        (["--accelerator=v4-16", "--namespace="], "--namespace=: expected at most 63 of"),
+        (["--accelerator=v4-16", "--namespace=N\n"], "expected printable characters only"),
+        (["--accelerator=v4-16", "--image="], "--image=: expected REGISTRY/"),
+        # One chip is one device: 16, not 32.
+        (["--accelerator=v5e-16", "--config.parallel.fsdp=7"],
+         "fsdp 7 x tensor 1 = 7 devices: expected a divisor of the 16 devices"),
+        (["--accelerator=v4-16", "--config.parallel.data=16"],
+         "data 16 x fsdp 1 x tensor 1 = 16 devices: expected the 8 devices"),
+        # Two devices a chip.
+        (["--accelerator=tpu7x-32", "--config.parallel.data=16"],
+         "data 16 x fsdp 1 x tensor 1 = 16 devices: expected the 32 devices"),
+        (["--accelerator=v4-16", "--num-slices=2", "--config.parallel.replica=1"],
+         "config.parallel.replica = 1: expected a multiple of the 2 slices"),
+        (["--accelerator=v4-16", "--config.phases[1].global_batch=100"],
+         "config.phases[1].global_batch = 100: expected a multiple of the 8 devices"),
+        (["--accelerator=v4-16", "--config.evaluation.batch=4"],
+         "config.evaluation.batch = 4: expected a multiple of the 8 devices"),
     ],
-)
+)  # fmt: skip
 def test_bad_requests_end_with_one_line(
     dry: Callable[..., Shown], arguments: list[str], message: str
 ) -> None:
     seen = dry("gke", "apply", "large", IMAGE, *JOB, *arguments)
+    assert (seen.status, seen.commands, seen.files) == (2, [], {})
+    assert message in seen.error
+    assert seen.error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["image", "large", "--image="], "--image=: expected REGISTRY/"),
+        (["nodepools", "large", "--accelerator=v4-16", "--cluster=", "--location=l"],
+         "--cluster=: expected a value"),
+        (["nodepools", "large", "--accelerator=v4-16", "--cluster=c", "--location= "],
+         "--location= : expected a value"),
+        (["nodepools", "large", "--accelerator=v4-16", "--cluster=c", "--location=l",
+          "--num-slices=999999999"], "--num-slices=999999999: expected 1 to 1024"),
+        (["logs", "large", "--host=-1"], "--host=-1: expected 0 or more"),
+        (["status", "large", "--namespace="], "--namespace=: expected"),
+    ],
+)  # fmt: skip
+def test_bad_values_of_the_other_verbs_end_with_one_line(
+    dry: Callable[..., Shown], arguments: list[str], message: str
+) -> None:
+    seen = dry("gke", *arguments)
     assert (seen.status, seen.commands, seen.files) == (2, [], {})
     assert message in seen.error
     assert seen.error.count("\n") == 1

@@ -135,8 +135,23 @@ def test_the_other_verbs(dry: Callable[..., Shown]) -> None:
         (["--nodes=0", "--gpus-per-node=8", *JOB], "--nodes=0: expected 1 or more"),
         (["--nodes=1", "--gpus-per-node=-8", *JOB], "--gpus-per-node=-8: expected 1 or more"),
         ([*NODES, *JOB[:1], "--workdir=runs/large", *JOB[2:]], "a full path on a shared disk"),
+        ([*NODES, *JOB[:1], "--workdir=s3://b/run", *JOB[2:]], "a full path on a shared disk"),
+        ([*NODES, *JOB[:1], "--workdir=/w", *JOB[2:]], "--workdir=/w: no folder above it"),
+        ([*NODES, *JOB, "--cache=cache"], "--cache=cache: expected gs://BUCKET/FOLDER"),
+        ([*NODES, *JOB, "--grace-seconds=-5"], "--grace-seconds=-5: expected 1 to 65535"),
+        ([*NODES, *JOB, "--grace-seconds=65536"], "--grace-seconds=65536: expected 1 to 65535"),
+        ([*NODES, *JOB, "--cpus-per-task=-3"], "--cpus-per-task=-3: expected 1 or more"),
+        ([*NODES, *JOB, "--time="], "--time=: expected MINUTES"),
+        ([*NODES, *JOB, "--time=1 day"], "--time=1 day: expected MINUTES"),
+        ([*NODES, *JOB, "--venv="], "--venv=: expected a value"),
+        ([*NODES, *JOB, "--sbatch="], "--sbatch=: expected an option of sbatch"),
+        (["--nodes=1_0", "--gpus-per-node=8", *JOB], "--nodes=1_0: expected 1 or more, a whole"),
+        ([*NODES, *JOB, "--config.parallel.fsdp=7"],
+         "= 7 devices: expected a divisor of the 16 devices"),
+        ([*NODES, *JOB, "--config.phases[0].global_batch=24"],
+         "config.phases[0].global_batch = 24: expected a multiple of the 16 devices"),
     ],
-)
+)  # fmt: skip
 def test_bad_requests_end_with_one_line(
     dry: Callable[..., Shown], arguments: list[str], message: str
 ) -> None:
@@ -144,6 +159,38 @@ def test_bad_requests_end_with_one_line(
     assert (seen.status, seen.commands, seen.files) == (2, [], {})
     assert message in seen.error
     assert seen.error.count("\n") == 1
+
+
+@pytest.mark.parametrize("replica", [1, 2])
+def test_a_node_may_be_a_slice_or_not(dry: Callable[..., Shown], replica: int) -> None:
+    more = [f"--config.parallel.replica={replica}", f"--config.parallel.data={16 // replica}"]
+    seen = dry("slurm", "submit", "large", *NODES, *JOB, *more)
+    assert (seen.status, seen.error) == (0, "")
+
+
+@pytest.mark.parametrize("limit", ["90", "90:00", "1:30:00", "2-12", "2-12:30:00", "UNLIMITED"])
+def test_every_form_of_the_time_limit_is_taken(dry: Callable[..., Shown], limit: str) -> None:
+    script = dry("slurm", "submit", "large", *NODES, *JOB, f"--time={limit}").files["job.sbatch"]
+    assert f"#SBATCH --time={limit}\n" in script
+
+
+@pytest.mark.parametrize(
+    "option",
+    ["--partition=a", "--account=a", "--time=10", "--sbatch=--qos=a", "--venv=/a", "--env=A=1",
+     "--workdir=/a/b", "--cache=/a", "--config.init_from=/a", "--config=a", "--max-restarts=1"],
+)  # fmt: skip
+def test_no_argument_brings_a_line_of_its_own(dry: Callable[..., Shown], option: str) -> None:
+    for mark in ("\n", "\r", "\x1b[2J", "\x85", "\u2028", "\udcff"):
+        seen = dry("slurm", "submit", "large", *NODES, *JOB, f"{option}{mark}#SBATCH --evil")
+        assert (seen.status, seen.commands, seen.files) == (2, [], {})
+        assert seen.error.startswith(f"slurm.py: '{option}\\")
+        assert "expected printable characters only" in seen.error
+        assert seen.error.count("\n") == len(seen.error.splitlines()) == 1
+
+
+def test_a_value_in_a_word_of_its_own_is_named_by_its_option(dry: Callable[..., Shown]) -> None:
+    seen = dry("slurm", "submit", "large", *NODES, *JOB, "--partition", "a\nb")
+    assert seen.error.startswith("slurm.py: --partition 'a\\nb': expected printable")
 
 
 def test_stopping_an_unknown_job_says_so(tmp_path: Path) -> None:

@@ -140,7 +140,7 @@ def test_a_job_from_start_to_stop(tmp_path: Path) -> None:
              "import pathlib, tpu_vm; tpu_vm.PAUSE_SECONDS = 0; "
              f"tpu_vm.MADE = pathlib.Path({str(tmp_path)!r}); sys.exit(tpu_vm.main())",
              verb, "large", ZONE, *more],
-            cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=60,
+            cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=240,
         )  # fmt: skip
 
     flags = [*SLICES["two v4-16"], *JOB, "--env", 'EXTRA=it\'s "x" $HOME']
@@ -180,12 +180,20 @@ def test_a_job_from_start_to_stop(tmp_path: Path) -> None:
     [
         (["create", "large", ZONE, "--accelerator=v4-17"], "the nearest is v4-16"),
         (["create", "large", ZONE, "--accelerator=v3-32", "--num-slices=2"], "cannot be joined"),
-        (["create", "large", ZONE, "--accelerator=v4-16", "--num-slices=-1"], "expected 1 or more"),
+        (["create", "large", ZONE, "--accelerator=v4-16", "--num-slices=-1"], "expected 1 to 1024"),
         (["create", "large", ZONE, "--accelerator=tpu7x-128"], "use gke.py"),
         (["create", "Large_Run", ZONE, "--accelerator=v4-16"], "a-z, 0-9 and -"),
         (["create", "large", ZONE, "--accelerator=v4-16", "--num-slice=2"],
          "did you mean --num-slices?"),
+        (["create", "large", ZONE, "--accelerator="], "--accelerator=: expected a value"),
+        (["create", "large", "--zone=", "--accelerator=v4-16"], "--zone=: expected a value"),
+        (["create", "large\n", ZONE, "--accelerator=v4-16"], "expected printable characters only"),
         (["setup", "large", ZONE, "--wheel=none.whl"], "no such file"),
+        (["setup", "large", ZONE, "--wheel=README.md"], "expected a .whl file"),
+        (["logs", "large", ZONE, "--node=-1"], "--node=-1: expected 0 or more"),
+        (["logs", "large", ZONE, "--worker=٣"], "--worker=٣: expected 0 or more"),
+        (["logs", "large", ZONE, "--lines=-5"], "--lines=-5: expected 0 or more"),
+        (["stop", "large", ZONE, "--grace-seconds=-1"], "--grace-seconds=-1: expected 1 or more"),
         (["stop", "large", ZONE, AWKWARD], "overrides belong to `run`"),
     ],
 )  # fmt: skip
@@ -204,13 +212,20 @@ def test_bad_requests_end_with_one_line(
         ({"--config": "configs/none.py"}, "no such file; see the folder configs/"),
         ({"--workdir": "/tmp/run"}, "4 hosts without a common disk; expected gs://BUCKET/RUN"),
         ({"--workdir": "gs://bucket"}, "expected gs://BUCKET/RUN"),
+        ({"--workdir": "gs://bucket/run\ninjected"}, "expected printable characters only"),
+        ({"--config.phases[0].heldout": "records/heldout"},
+         "give --config.phases[0].heldout=gs://"),
+        ({"--config.phases[1].heldout": "s3://b/heldout"}, "phases[1].heldout is 's3://b/heldout'"),
+        ({"--config.init_from": "runs/mini"}, "give --config.init_from=gs://"),
+        ({"--config.parallel.fsdp": "7"}, "expected a divisor of the 32 devices"),
+        ({"--env": "é=1"}, "expected NAME=VALUE"),
         ({"--config.phases[0].records": ""}, "phases[0].records is ''"),
         ({"--config.phases[1].records": "records/seq512"}, "give --config.phases[1].records=gs://"),
         ({"--config.phases[0].record": "gs://b/r"}, "did you mean records?"),
         ({"--env": "A"}, "expected NAME=VALUE"),
         ({"--max-restarts": "-1"}, "expected 0 or more"),
     ],
-)
+)  # fmt: skip
 def test_a_bad_job_is_refused_before_anything_is_started(
     dry: Callable[..., Shown], change: dict[str, str], message: str
 ) -> None:
@@ -220,6 +235,68 @@ def test_a_bad_job_is_refused_before_anything_is_started(
     assert (seen.status, seen.commands, seen.files) == (2, [], {})
     assert message in seen.error
     assert seen.error.count("\n") == 1
+
+
+def test_two_cores_of_a_v3_chip_are_two_devices(dry: Callable[..., Shown]) -> None:
+    seen = dry(
+        "tpu_vm", "run", "large", ZONE, *SLICES["a v3-32"], *JOB, "--config.parallel.data=32"
+    )
+    assert (seen.status, seen.error) == (0, "")
+
+
+def test_a_config_file_that_is_not_utf8_is_named(dry: Callable[..., Shown], tmp_path: Path) -> None:
+    config = tmp_path / "latin.py"
+    text = "# -*- coding: latin-1 -*-\n# caf\xe9\n" + (ROOT / CONFIG).read_text()
+    config.write_bytes(text.encode("latin-1"))
+    seen = dry("tpu_vm", "run", "large", ZONE, *SLICES["a v3-32"], f"--config={config}", *JOB[1:])
+    assert (seen.status, seen.commands, seen.files) == (2, [], {})
+    assert (
+        seen.error
+        == f"tpu_vm.py: --config={config}: byte 31 is not UTF-8; save the file as UTF-8\n"
+    )
+
+
+def test_a_fault_of_several_lines_in_the_config_file_is_shown_in_one(
+    dry: Callable[..., Shown], tmp_path: Path
+) -> None:
+    config = tmp_path / "config.py"
+    config.write_text("raise ValueError('first\\nsecond')")
+    seen = dry("tpu_vm", "run", "large", ZONE, *SLICES["a v3-32"], f"--config={config}", *JOB[1:])
+    assert seen.error == f"tpu_vm.py: --config={config}: ValueError: first second\n"
+
+
+@pytest.mark.parametrize(
+    ("target", "reason"), [("/dev/null", "Not a directory"), ("/proc", "No such file")]
+)
+def test_a_file_that_cannot_be_written_ends_with_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], target: str, reason: str
+) -> None:
+    import tpu_vm
+
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(tpu_vm, "MADE", Path(target))
+    assert tpu_vm.main(["run", "large", ZONE, *SLICES["a v3-32"], *JOB]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"tpu_vm.py: {target}/large/config.py: {reason}")
+    assert error.count("\n") == 1
+
+
+def test_a_full_disk_ends_with_one_line() -> None:
+    from running import LaunchError, Runner
+
+    with pytest.raises(LaunchError, match=r"^/dev/full: No space left on device; check the space"):
+        Runner(dry=False).write(Path("/dev/full"), "text")
+
+
+def test_a_program_that_cannot_be_started_is_named(tmp_path: Path) -> None:
+    (tmp_path / "gcloud").write_text("no program")
+    (tmp_path / "gcloud").chmod(0o755)
+    done = subprocess.run(
+        [sys.executable, LAUNCH / "tpu_vm.py", "status", "large", ZONE],
+        cwd=ROOT, env={"PATH": str(tmp_path)}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert done.stderr == "tpu_vm.py: gcloud: cannot be started: Exec format error\n"
 
 
 def test_without_gcloud_the_fault_says_what_is_missing(tmp_path: Path) -> None:

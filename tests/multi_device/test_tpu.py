@@ -28,9 +28,11 @@ pytestmark = pytest.mark.skipif(
 LAYERS = 2
 
 
-def _sent(parallel: ParallelConfig, clip: str, *, scan_layers: bool) -> list[Collective]:
-    """What moves more than 256 KiB in a step for eight chips of v5e."""
-    devices = topology_devices("v5e:2x4")
+def _sent(
+    topology: str, parallel: ParallelConfig, clip: str, *, scan_layers: bool
+) -> list[Collective]:
+    """What moves more than 256 KiB in a step."""
+    devices = topology_devices(topology)
     mesh = make_mesh(parallel, devices)
     rows = row_devices(mesh)
     config = PretrainConfig(
@@ -52,7 +54,7 @@ def _sent(parallel: ParallelConfig, clip: str, *, scan_layers: bool) -> list[Col
 
 
 def test_sums_by_layer_run_beside_the_rest_of_the_backward_pass():
-    found = _sent(ParallelConfig(reduce="layer"), "global", scan_layers=False)
+    found = _sent("v5e:2x4", ParallelConfig(reduce="layer"), "global", scan_layers=False)
     assert {one.kind for one in found} == {"all-reduce"}
     assert {one.dtypes for one in found} == {("f32",)}
     beside = [one for one in found if one.asynchronous and one.products_during > 0]
@@ -62,9 +64,17 @@ def test_sums_by_layer_run_beside_the_rest_of_the_backward_pass():
     assert len(early) >= 4 * (LAYERS - 1)
 
 
+def test_gradients_of_a_bf16_backward_pass_are_summed_in_fp32_by_default():
+    found = _sent("v3:2x2", ParallelConfig(), "global", scan_layers=True)
+    assert {(one.kind, one.dtypes, one.axes, one.loops) for one in found} == {
+        ("all-reduce", ("f32",), ("data",), ())
+    }
+    assert sum(one.bytes for one in found) >= 4 * LAYERS * 12 * 512 * 512
+
+
 def test_clipped_layers_are_summed_in_bf16_inside_the_backward_pass():
     parallel = ParallelConfig(reduce="layer", reduce_dtype="bfloat16")
-    found = _sent(parallel, "bucket", scan_layers=True)
+    found = _sent("v5e:2x4", parallel, "bucket", scan_layers=True)
     assert {(one.kind, one.dtypes, one.axes) for one in found} == {
         ("all-reduce", ("bf16",), ("data",))
     }

@@ -32,7 +32,7 @@ def test_devices_are_those_of_such_a_machine(name, devices, kind, corner):
 
 
 @needs_libtpu
-@pytest.mark.parametrize("name", ["v5e:3x3", "v3:1x1", "v3:0x2", "v3:4096x4096"])
+@pytest.mark.parametrize("name", ["v5e:3x3", "v3:1x1", "v3:0x2"])
 def test_a_shape_that_no_machine_has_is_refused_with_shapes_that_exist(name):
     with pytest.raises(ValueError, match=f"topology {name}: .*multiples of .* v5e:4x4") as error:
         topology_devices(name)
@@ -46,13 +46,52 @@ def test_a_shape_that_no_machine_has_is_refused_with_shapes_that_exist(name):
         ("", "expected GENERATION:SHAPE"),
         ("v3:4x", "expected GENERATION:SHAPE"),
         ("v9:2x2", "unknown generation 'v9'; expected one of v2, v3, v4, v5e"),
+        ("v5e:٤x4", "expected GENERATION:SHAPE"),
+        ("v5e:4x4\n\n:", "expected GENERATION:SHAPE"),
+        ("v5e:" + "9" * 5000 + "x4", "expected GENERATION:SHAPE"),
         ("v4:2x2", "v4 chips are wired in 3 dimensions, got 2; .* as in v4:4x4x4"),
         ("v5e:2x2x2", "v5e chips are wired in 2 dimensions, got 3; .* as in v5e:4x4"),
     ],
 )
 def test_a_name_that_is_none_is_refused_with_names_that_are(name, message):
-    with pytest.raises(ValueError, match=f"topology '{name}': .*{message}"):
+    with pytest.raises(ValueError, match=message) as error:
         topology_devices(name)
+    assert str(error.value).startswith(f"topology {name!r}: ")
+
+
+@pytest.mark.parametrize("name", [None, 4, ("v5e", 4, 4), b"v5e:4x4"])
+def test_what_is_no_text_is_refused_like_a_wrong_name(name):
+    with pytest.raises(ValueError, match="expected GENERATION:SHAPE"):
+        topology_devices(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "most"),
+    [
+        ("v2:16x32", "v2 has 256 chips, 16 a side"),
+        ("v3:32x64", "v3 has 1024 chips, 32 a side"),
+        ("v3:4096x4096", "v3 has 1024 chips"),
+        ("v4:16x16x20", "v4 has 4096 chips;"),
+        ("v5e:1000x1000", "v5e has 256 chips, 16 a side"),
+        ("v5e:8x32", "v5e has 256 chips, 16 a side"),
+        ("v5p:16x24x24", "v5p has 8960 chips;"),
+        ("v6e:16x20", "v6e has 256 chips"),
+        ("tpu7x:16x24x28", "tpu7x has 9216 chips;"),
+        ("v4:0x99999x1", "v4 has 4096 chips"),
+    ],
+)
+def test_a_shape_larger_than_the_largest_slice_is_refused(name, most):
+    with pytest.raises(ValueError, match=f"topology '{name}': the largest slice of {most}"):
+        topology_devices(name)
+
+
+@needs_libtpu
+@pytest.mark.parametrize(
+    ("name", "devices"),
+    [("v2:16x16", 512), ("v4:16x16x16", 4096), ("v5e:16x16", 256), ("v5p:16x20x28", 8960)],
+)
+def test_the_largest_slice_is_there(name, devices):
+    assert len(topology_devices(name)) == devices
 
 
 def test_without_the_compiler_the_error_says_what_to_install(monkeypatch):
