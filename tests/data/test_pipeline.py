@@ -175,7 +175,7 @@ def test_records_fewer_than_a_batch_repeat_with_other_masks(tmp_path, tokenizer)
 
 
 @pytest.mark.parametrize("processes", [1, 4])
-def test_p35_p70_evaluation_takes_every_example_once(records, processes):
+def test_p33_p35_p70_evaluation_takes_every_example_once(records, processes):
     size = read_manifest(records).num_examples
     assert size % 24
     shares = [evaluate(records, host=i, hosts=processes) for i in range(processes)]
