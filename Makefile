@@ -11,7 +11,7 @@ help:
 	@echo "make demo CORPUS='path/*.txt'  the same on your text"
 	@echo "make test                      run the test suite"
 	@echo "make lint                      format check, lint, types"
-	@echo "make parity-install            add PyTorch, transformers, Beam and libtpu for their tests"
+	@echo "make parity-install            add PyTorch, transformers and Beam for their tests"
 	@echo "make measured-run              the recorded one-hour run (needs WIKI= and BOOKS=)"
 	@echo "make clean                     remove the environment and runs/"
 
@@ -39,7 +39,7 @@ format: $(VENV)/installed
 	@$(BIN)/ruff check --fix .
 
 parity-install: $(VENV)/installed
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,parity,beam,tpu]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,parity,beam]'
 
 measured-run: $(VENV)/installed
 	@BIN=$(BIN) scripts/measured_run.sh '$(WIKI)' '$(BOOKS)'

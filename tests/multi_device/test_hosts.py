@@ -30,6 +30,7 @@ from tests.steps import assert_close
 
 HOST_RUN = Path(__file__).parent / "host_run.py"
 STALL_SECONDS = 20
+STEPS = 8
 
 
 @dataclass(frozen=True)
@@ -103,8 +104,11 @@ class Jobs:
 @pytest.fixture(scope="module")
 def jobs(small: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Jobs:
     folder = tmp_path_factory.mktemp("hosts")
+    # One phase without evaluation: every program less is one compilation less in every process.
+    phase = small["phases"][0] | {"steps": STEPS, "heldout": ""}
     values = small | {
         "model": small["model"] | {"scan_layers": True},
+        "phases": [phase],
         "checkpoint": {"every_steps": 2, "keep": 2},
     }
     config = folder / "config.py"
@@ -140,7 +144,7 @@ def _losses(workdir: Path) -> dict[int, float]:
 
 @pytest.fixture(scope="module")
 def straight(jobs, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Ten steps of one process with eight devices, dropout on."""
+    """Eight steps of one process with eight devices, dropout on."""
     workdir = tmp_path_factory.mktemp("straight") / "run"
     (ended,) = jobs.run(workdir, 1)
     assert ended.status == 0, ended.errors
@@ -153,7 +157,7 @@ def test_p32_p33_two_hosts_with_four_devices_equal_one_with_eight(jobs, straight
     assert [e.status for e in ended] == [0, 0], ended[0].errors + ended[1].errors
     assert_close(_final(workdir).params, _final(straight).params, 1e-6)
     ours, theirs = _losses(workdir), _losses(straight)
-    assert list(ours) == list(theirs) == list(range(1, 11))
+    assert list(ours) == list(theirs) == list(range(1, STEPS + 1))
     assert max(abs(ours[step] - theirs[step]) for step in ours) < 1e-5
 
     files = [tmp_path / "run-seen" / f"0-{i}" for i in range(2)]
@@ -161,7 +165,7 @@ def test_p32_p33_two_hosts_with_four_devices_equal_one_with_eight(jobs, straight
     assert shares == [[0, 1, 2, 3], [4, 5, 6, 7]]  # each host reads its half only
     assert _rows(workdir, 0) == _rows(straight, 0)
     # Host 0 alone writes and shows.
-    assert "step 10/10" in ended[0].errors
+    assert f"step {STEPS}/{STEPS}" in ended[0].errors
     assert "step" not in ended[1].errors + ended[1].output
 
 
@@ -182,12 +186,12 @@ def test_p37_a_killed_host_ends_the_job_and_the_slice_that_is_left_goes_on_with_
     # One slice is left: half of the hosts and devices.
     again = jobs.run(workdir, 2, devices=4)
     assert [e.status for e in again] == [0, 0], again[0].errors + again[1].errors
-    assert f"resuming at step {saved} of 10" in again[0].errors
+    assert f"resuming at step {saved} of {STEPS}" in again[0].errors
     due = _rows(straight, 0)
     assert _rows(workdir, 0)[:saved] == due[:saved]
     assert _rows(workdir, 1) == due[saved:]
     assert_close(_final(workdir).params, _final(straight).params, 1e-6)
-    assert list(_losses(workdir)) == list(range(1, 11))
+    assert list(_losses(workdir)) == list(range(1, STEPS + 1))
 
 
 def test_sigterm_on_one_host_makes_all_save_the_same_step_and_one_host_resumes(
@@ -197,12 +201,12 @@ def test_sigterm_on_one_host_makes_all_save_the_same_step_and_one_host_resumes(
     ended = jobs.run(workdir, 2, signals={1: ("SIGTERM", 3)})
     assert [e.status for e in ended] == [143, 143], ended[0].errors + ended[1].errors
     (step,) = re.findall(r"stopped by signal 15 after step (\d+), which is saved", ended[0].output)
-    assert 3 <= int(step) < 10
+    assert 3 <= int(step) < STEPS
     assert (workdir / "checkpoints" / step).is_dir()
     # Another number of hosts and another mesh.
     (again,) = jobs.run(workdir, 1, flags={0: ("--config.parallel.fsdp=4",)})
     assert again.status == 0, again.errors
-    assert f"resuming at step {step} of 10" in again.errors
+    assert f"resuming at step {step} of {STEPS}" in again.errors
     assert _rows(workdir, 1) == _rows(straight, 0)[int(step) :]
     assert_close(_final(workdir).params, _final(straight).params, 1e-6)
 
