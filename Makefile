@@ -4,12 +4,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 CORPUS ?= python:
 
-.PHONY: help demo test lint format parity-install measured-run clean
+.PHONY: help demo test test-all lint format parity-install measured-run clean
 
 help:
 	@echo "make demo                      pretrain a tiny BERT on this machine's own English text"
 	@echo "make demo CORPUS='path/*.txt'  the same on your text"
-	@echo "make test                      run the test suite"
+	@echo "make test                      run the test suite, but for its slowest tests"
+	@echo "make test-all                  run all of it"
 	@echo "make lint                      format check, lint, types"
 	@echo "make parity-install            add PyTorch, transformers and Beam for their tests"
 	@echo "make measured-run              the recorded one-hour run (needs WIKI= and BOOKS=)"
@@ -28,6 +29,9 @@ demo: $(VENV)/installed
 
 test: $(VENV)/installed
 	@$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile
+
+test-all: $(VENV)/installed
+	@$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile -m 'slow or not slow'
 
 lint: $(VENV)/installed
 	@$(BIN)/ruff format --check .

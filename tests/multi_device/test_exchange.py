@@ -97,6 +97,7 @@ def test_bucket_clipping_waits_for_no_norm_of_the_whole():
     assert _count(found, loops=False)["all-reduce", "data"] == 2
 
 
+@pytest.mark.slow
 def test_unrolled_layers_send_what_scanned_ones_do():
     unrolled = dataclasses.replace(MODEL, scan_layers=False)
     found = _sent(Setting(ParallelConfig(fsdp=4, gather="layer", reduce="layer"), model=unrolled))

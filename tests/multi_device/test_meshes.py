@@ -18,13 +18,12 @@ from bert_lamb.training.state import TrainState
 from tests.steps import MODEL, B, Setting, assert_close, batch, compiled, run
 
 STEPS = 4
+SLOW = pytest.mark.slow
+# A few, since each is a program to compile; scripts/mesh_study.py compares thirteen.
 MESHES = {
     "4x2": ParallelConfig(tensor=2),
     "2 slices": ParallelConfig(replica=2, fsdp=2),
-    "sharded optimizer": ParallelConfig(fsdp=4),
-    "fsdp": ParallelConfig(fsdp=8, gather="layer"),
     "fsdp x tensor": ParallelConfig(fsdp=2, tensor=2, gather="layer"),
-    "reduced by layer": ParallelConfig(reduce="layer"),
     "fsdp, reduced by layer": ParallelConfig(fsdp=4, gather="layer", reduce="layer"),
 }
 
@@ -34,7 +33,10 @@ def alone() -> tuple[TrainState, list[dict[str, float]]]:
     return run([batch(i) for i in range(STEPS)])
 
 
-@pytest.mark.parametrize("name", MESHES)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=() if name == "fsdp x tensor" else SLOW) for name in MESHES],
+)
 def test_p60_p56_every_mesh_trains_the_same_model(alone, name):
     """Dropout on, uneven mask counts: losses, norms, parameters and moments agree."""
     state, reports = run([batch(i) for i in range(STEPS)], Setting(MESHES[name]))
@@ -43,12 +45,14 @@ def test_p60_p56_every_mesh_trains_the_same_model(alone, name):
         assert ours == pytest.approx(theirs, rel=1e-5)
 
 
+@SLOW
 @pytest.mark.parametrize("name", ["fsdp x tensor"])
 def test_p61_accumulation_on_a_mesh_equals_one_big_batch(alone, name):
     state, _ = run([batch(i) for i in range(STEPS)], Setting(MESHES[name], micro_batches=2))
     assert_close(state, alone[0], 1e-5)
 
 
+@SLOW
 def test_unrolled_layers_gather_and_reduce_as_scanned_ones(alone):
     unrolled = dataclasses.replace(MODEL, scan_layers=False)
     setting = Setting(MESHES["fsdp, reduced by layer"], model=unrolled)
@@ -70,15 +74,15 @@ def test_bf16_gradients_are_rounded_and_no_more():
 
 
 def test_each_device_holds_its_part_of_parameters_and_moments():
-    _, state, layout = compiled(Setting(MESHES["fsdp"]))
+    _, state, layout = compiled(Setting(MESHES["fsdp, reduced by layer"]))
     moments = state.opt_state[1].moments
     for tree in (state.params, moments.mu, moments.nu):
         for leaf, spec in zip(jax.tree.leaves(tree), jax.tree.leaves(layout.specs), strict=True):
-            cut = 8 if "fsdp" in spec else 1
+            cut = 4 if "fsdp" in spec else 1
             assert leaf.addressable_shards[0].data.size * cut == leaf.size
     whole = sum(x.size for x in jax.tree.leaves(state.params))
     held = sum(x.addressable_shards[0].data.size for x in jax.tree.leaves(state.params))
-    assert held < 0.25 * whole  # the vectors of a tiny model weigh much
+    assert held < 0.4 * whole  # the vectors of a tiny model weigh much
 
 
 # Bucket-wise clipping.
@@ -136,6 +140,7 @@ def test_bucket_clipping_equals_its_definition(limit):
     assert norm <= limit * (1 + 1e-6)
 
 
+@SLOW
 @pytest.mark.parametrize(
     "parallel",
     [ParallelConfig(reduce="layer"), ParallelConfig(fsdp=4, gather="layer")],
