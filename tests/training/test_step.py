@@ -31,7 +31,7 @@ def test_p60_p56_any_number_of_devices_gives_the_same_update(one_device, devices
 
 
 @pytest.mark.parametrize(("devices", "micro_batches"), [(1, 4), (2, 4), (4, 2)])
-def test_p61_p50_accumulation_equals_one_bigbatch(one_device, devices, micro_batches):
+def test_p61_p50_accumulation_equals_one_big_batch(one_device, devices, micro_batches):
     """Micro-batches are weighted by their masked tokens; the schedule counts updates."""
     state, reports = run(
         [batch(0), batch(1), batch(2)], Setting(devices=devices, micro_batches=micro_batches)
@@ -74,7 +74,7 @@ def _poisoned(rows: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     return rows | {"next_sentence_weights": weights}
 
 
-def test_p51_p58_nonfinite_updates_change_nothing_are_counted_and_stop_therun():
+def test_p51_p58_nonfinite_updates_change_nothing_are_counted_and_stop_the_run():
     before, _ = run([batch(0)])
     after, reports = run([batch(0), _poisoned(batch(1))])
     assert_close(
