@@ -10,11 +10,12 @@ import bert_lamb
 ROOT = Path(bert_lamb.__file__).parent
 LAYERS = {
     "__init__": 0, "config": 0,
-    "optim": 1, "model": 1, "data": 1, "parallel": 1,
-    "evaluation": 2,
-    "training": 3,
-    "planning": 4,
-    "cli": 5,
+    "optim": 1, "model": 1, "data": 1,
+    "parallel": 2,
+    "evaluation": 3,
+    "training": 4,
+    "planning": 5,
+    "cli": 6,
 }  # fmt: skip
 OUTSIDE = {"optim": {"jax", "optax"}}  # all that these rooms may take from other packages
 

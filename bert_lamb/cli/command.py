@@ -23,7 +23,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     Returns:
         0 if it did its work, 1 for a fault that its last line explains, 2 for a wrong command
-        line, 128 + the signal's number if a run was asked to stop and saved its state.
+        line, 75 if another host was lost and the same command goes on from the newest checkpoint,
+        128 + the signal's number if a run was asked to stop and saved its state.
     """
     parser = _parser()
     known, rest = parser.parse_known_args(argv)

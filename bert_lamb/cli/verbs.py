@@ -2,7 +2,6 @@
 
 import argparse
 import os
-from pathlib import Path
 
 OK, FAULT = 0, 1
 
@@ -21,16 +20,13 @@ def add_verb(
     )
 
 
-def folder(text: str) -> Path:
-    """Refuses the empty path, which a shell makes of an unset variable and means "here"."""
-    if not text.strip():
-        raise argparse.ArgumentTypeError("empty; expected the path of a folder")
-    return Path(text)
-
-
 def workdir(text: str) -> os.PathLike[str]:
-    """Like `folder`, but the path may be remote, such as gs://BUCKET/RUN."""
+    """Takes a path, local or remote such as gs://BUCKET/RUN.
+
+    Refuses the empty path, which a shell makes of an unset variable and means "here".
+    """
     from etils import epath
 
-    folder(text)  # for its check
+    if not text.strip():
+        raise argparse.ArgumentTypeError("empty; expected the path of a folder")
     return epath.Path(text)

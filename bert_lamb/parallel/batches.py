@@ -24,11 +24,7 @@ def local_rows(mesh: Mesh, rows: int) -> np.ndarray:
     Raises:
         ValueError: if the rows cannot be split over the devices.
     """
-    if rows % row_devices(mesh):
-        raise ValueError(
-            f"a batch of {rows} rows cannot be split over {row_devices(mesh)} devices; "
-            "make global_batch a multiple of the number of devices"
-        )
+    _check(rows, row_devices(mesh))
     slices = over_rows(mesh).addressable_devices_indices_map((rows,)).values()
     starts = {(index[0].start or 0, rows if index[0].stop is None else index[0].stop)
               for index in slices if index is not None}  # fmt: skip
@@ -50,14 +46,18 @@ def put_batch(batch: Mapping[str, np.ndarray], mesh: Mesh) -> dict[str, jax.Arra
     """
     b = len(next(iter(batch.values())))
     share, ours = row_devices(mesh), len(local_rows(mesh, row_devices(mesh)))
-    if b % ours:
-        raise ValueError(
-            f"a batch of {b} rows cannot be split over {ours} devices; "
-            "make global_batch a multiple of the number of devices"
-        )
+    _check(b, ours)
     rows = b // ours * share
     sharding = over_rows(mesh)
     return {
         name: jax.make_array_from_process_local_data(sharding, value, (rows, *value.shape[1:]))
         for name, value in batch.items()
     }
+
+
+def _check(rows: int, devices: int) -> None:
+    if rows % devices:
+        raise ValueError(
+            f"a batch of {rows} rows cannot be split over {devices} devices; "
+            "make global_batch a multiple of the number of devices"
+        )

@@ -22,6 +22,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 
+from bert_lamb.optim.sharding import sum_over_devices
 from bert_lamb.parallel.layout import Layout
 from bert_lamb.parallel.mesh import FSDP, ROWS, TENSOR
 from bert_lamb.parallel.rules import axis_of, by_hand
@@ -206,20 +207,14 @@ def _sum(
         g if plan.scatter is None else _scattered(send(g), plan)
         for g, plan in zip(grads, plans, strict=True)
     ]
-    together: dict[tuple[str, ...], list[int]] = {}
+    together = []
     for i, (g, plan) in enumerate(zip(sums, plans, strict=True)):
-        if not plan.over:
-            continue
         # Joining what is cut over the tensor axis would put it together first.
-        if axis_of(plan.spec, TENSOR) is None and g.size < SMALL:
-            together.setdefault(plan.over, []).append(i)
-        else:
+        if plan.over and g.size < SMALL and axis_of(plan.spec, TENSOR) is None:
+            together.append(i)
+        elif plan.over:
             sums[i] = jax.lax.psum(send(g), plan.over)
-    for over, members in together.items():
-        flat = jax.lax.psum(jnp.concatenate([send(sums[i]).ravel() for i in members]), over)
-        start = 0
-        for i in members:
-            shape, stop = sums[i].shape, start + sums[i].size
-            sums[i] = flat[start:stop].reshape(shape)
-            start = stop
+    joined = sum_over_devices([send(sums[i]) for i in together], [plans[i].over for i in together])
+    for i, total in zip(together, joined, strict=True):
+        sums[i] = total
     return [g.astype(jnp.float32) for g in sums]

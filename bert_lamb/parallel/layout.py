@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import Mesh, NamedSharding
 
 from bert_lamb.parallel.mesh import ROWS
 from bert_lamb.parallel.rules import by_hand, partition
@@ -35,19 +35,12 @@ class Layout:
 
     def shardings(self, specs: Any = None) -> Any:
         """Returns the NamedShardings of `specs`, default those of the parameters."""
-        return jax.tree.map(
-            lambda spec: NamedSharding(self.mesh, spec),
-            self.specs if specs is None else specs,
-            is_leaf=lambda x: isinstance(x, PartitionSpec),
-        )
+        specs = self.specs if specs is None else specs
+        return jax.tree.map(lambda spec: NamedSharding(self.mesh, spec), specs)
 
-    def local(self, specs: Any = None) -> Any:
-        """Returns what `jax.shard_map` over the rows' axes is told of `specs`."""
-        return jax.tree.map(
-            lambda spec: by_hand(spec, ROWS),
-            self.specs if specs is None else specs,
-            is_leaf=lambda x: isinstance(x, PartitionSpec),
-        )
+    def local(self) -> Any:
+        """Returns what `jax.shard_map` over the rows' axes is told of the parameters."""
+        return jax.tree.map(lambda spec: by_hand(spec, ROWS), self.specs)
 
 
 def placed(shapes: Any, shardings: Any) -> Any:

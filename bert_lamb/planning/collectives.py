@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from bert_lamb.planning.program import Array, Instruction, read_program
+from bert_lamb.planning.hlo import Array, Instruction, read_program
 from bert_lamb.planning.schedule import Step, schedule
 
 KINDS = (

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from bert_lamb.planning.program import Computation, Instruction, Program
+from bert_lamb.planning.hlo import Computation, Instruction, Program
 
 # Computations behind other attributes of other opcodes (the sum of an all-reduce, the comparison
 # of a sort) work on scalars and belong to the instruction itself.

@@ -70,7 +70,7 @@ def pretrain(
 ) -> Outcome:
     """Pretrains BERT as `config` says; resumes if `workdir` holds a checkpoint of this run.
 
-    With several hosts, `bert_lamb.parallel.hosts.join` comes first and all of them call this.
+    With several hosts, `bert_lamb.parallel.joining.join` comes first and all of them call this.
 
     Args:
         config: of the run.

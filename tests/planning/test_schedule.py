@@ -2,7 +2,7 @@
 
 import pytest
 
-from bert_lamb.planning.program import read_program
+from bert_lamb.planning.hlo import read_program
 from bert_lamb.planning.schedule import schedule
 from tests.planning.handwritten import written
 
