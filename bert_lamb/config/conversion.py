@@ -8,7 +8,7 @@ import typing
 from collections.abc import Mapping
 from typing import Any, Literal, TypeVar
 
-from bert_lamb.config.sections import ConfigError
+from bert_lamb.config.checks import ConfigError
 
 T = TypeVar("T")
 

@@ -3,14 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
-
-class ConfigError(ValueError):
-    """A configuration that cannot be run; the message names the key, the value and the remedy."""
-
-
-def _require(ok: bool, key: str, value: object, expected: str) -> None:
-    if not ok:
-        raise ConfigError(f"{key} = {value!r}: expected {expected}")
+from bert_lamb.config.checks import require as _require
+from bert_lamb.config.optimization import OptimizerConfig, PhaseConfig
 
 
 @dataclass(frozen=True)
@@ -40,6 +34,11 @@ class ModelConfig:
         dropout_rng: "threefry" depends only on (seed, step, layer, global position), so the
             pattern is the same on any mesh; "rbg" uses the hardware generator, faster on TPU,
             with a pattern tied to the mesh.
+        dropout_bits: of the random integers that dropout compares: 8 rounds rates to multiples of
+            1/256 and needs a quarter of the random bits of 32.
+        attention: "compact" has a backward pass that keeps one number for each probability, and a
+            softmax without maximum; "plain" leaves both to JAX. They agree to the rounding of
+            `dtype`.
     """
 
     vocab_size: int = 0
@@ -59,6 +58,8 @@ class ModelConfig:
     scan_layers: bool = False
     remat: Literal["none", "dots", "full"] = "none"
     dropout_rng: Literal["threefry", "rbg"] = "threefry"
+    dropout_bits: Literal[8, 32] = 8
+    attention: Literal["plain", "compact"] = "compact"
 
     def __post_init__(self) -> None:
         _require(
@@ -103,113 +104,6 @@ PRESETS: dict[str, dict[str, int]] = {
         "large": (24, 1024),
     }.items()
 }
-
-
-@dataclass(frozen=True)
-class OptimizerConfig:
-    """LAMB (You et al., arXiv 1904.00962, algorithm 2) with the authors' constants.
-
-    Attributes:
-        b1: decay rate of the first moment.
-        b2: decay rate of the second moment.
-        eps: added outside the square root.
-        weight_decay: coefficient of the decay inside the normalized direction.
-        clip_norm: limit on the norm of the mean gradient; None switches clipping off.
-        clip: "global" scales the mean gradient of the whole batch by its norm. "bucket" scales
-            each device's own gradient of every layer to clip_norm / sqrt(number of buckets), before
-            the devices are averaged: nothing waits for the norm of the whole (Kim et al.,
-            arXiv 2402.02447), but the result depends on the number of devices.
-        exclude: path patterns (regular expressions, whole path) of the tensors that neither decay
-            nor adapt.
-    """
-
-    b1: float = 0.9
-    b2: float = 0.999
-    eps: float = 1e-6
-    weight_decay: float = 0.01
-    clip_norm: float | None = 1.0
-    clip: Literal["global", "bucket"] = "global"
-    exclude: tuple[str, ...] = (r".*/bias", r".*norm.*/scale")
-
-    def __post_init__(self) -> None:
-        for key in ("b1", "b2"):
-            _require(0 <= getattr(self, key) < 1, key, getattr(self, key), "a rate in [0, 1)")
-        _require(self.eps > 0, "eps", self.eps, "more than 0")
-        _require(self.weight_decay >= 0, "weight_decay", self.weight_decay, "0 or more")
-        _require(
-            self.clip_norm is None or self.clip_norm > 0,
-            "clip_norm",
-            self.clip_norm,
-            "more than 0, or None for no clipping",
-        )
-        _require(
-            self.clip == "global" or self.clip_norm is not None,
-            "clip_norm",
-            self.clip_norm,
-            'a limit, since clip = "bucket"',
-        )
-
-
-@dataclass(frozen=True)
-class PhaseConfig:
-    """One phase of the run: its batches, its learning rate and what it inherits.
-
-    Attributes:
-        records: directory of the records (`bert-lamb data build`), local or gs://.
-        seq_length: tokens per row T; equals the records' length.
-        global_batch: rows per optimizer update over all devices.
-        steps: optimizer updates in this phase.
-        max_predictions: masked positions per row P (a static shape).
-        peak_lr: learning rate at the end of the warm-up.
-        warmup_steps: updates of linear warm-up from 0.
-        decay_power: exponent of the polynomial decay to 0; 1 is linear.
-        decay_form: "continuous" decays over the steps after the warm-up; "from_zero" counts the
-            decay from the phase's step 0 as Google's and NVIDIA's code do, so that the rate drops
-            when the warm-up ends.
-        carry: what is taken over from the phase before: "weights", or "weights_and_moments"
-            (with the update count of their bias correction). The learning rate always restarts.
-        max_rows_per_device: rows of one forward and backward pass; a larger share of the batch is
-            accumulated. 0 takes the whole share at once.
-        heldout: directory of records to evaluate on; "" skips evaluation in this phase.
-    """
-
-    records: str = ""
-    seq_length: int = 128
-    global_batch: int = 32
-    steps: int = 1000
-    max_predictions: int = 20
-    peak_lr: float = 1e-3
-    warmup_steps: int = 100
-    decay_power: float = 1.0
-    decay_form: Literal["continuous", "from_zero"] = "continuous"
-    carry: Literal["weights", "weights_and_moments"] = "weights"
-    max_rows_per_device: int = 0
-    heldout: str = ""
-
-    def __post_init__(self) -> None:
-        _require(self.seq_length >= 8, "seq_length", self.seq_length, "at least 8 tokens")
-        for key in ("global_batch", "steps", "max_predictions"):
-            _require(getattr(self, key) >= 1, key, getattr(self, key), "at least 1")
-        _require(
-            self.max_predictions <= self.seq_length - 2,
-            "max_predictions",
-            self.max_predictions,
-            f"at most seq_length - 2 = {self.seq_length - 2}",
-        )
-        _require(self.peak_lr > 0, "peak_lr", self.peak_lr, "more than 0")
-        _require(
-            0 <= self.warmup_steps <= self.steps,
-            "warmup_steps",
-            self.warmup_steps,
-            f"between 0 and steps = {self.steps}",
-        )
-        _require(self.decay_power > 0, "decay_power", self.decay_power, "more than 0")
-        _require(
-            self.max_rows_per_device >= 0,
-            "max_rows_per_device",
-            self.max_rows_per_device,
-            "0 or more",
-        )
 
 
 @dataclass(frozen=True)
@@ -403,6 +297,12 @@ class PretrainConfig:
                 phase.seq_length,
                 f"at most model.max_positions = {self.model.max_positions}",
             )
+        _require(
+            not (self.logging.trust_ratios and self.optimizer.name == "adamw"),
+            "logging.trust_ratios",
+            self.logging.trust_ratios,
+            "False, since adamw has no trust ratios",
+        )
 
     @property
     def total_steps(self) -> int:

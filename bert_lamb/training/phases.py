@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import optax
 
 from bert_lamb import model, optim
@@ -42,9 +43,17 @@ def first_step(phases: Sequence[PhaseConfig], index: int) -> int:
 
 def schedule(phase: PhaseConfig) -> optax.Schedule:
     """Returns the phase's learning rate as a function of the updates applied in this phase."""
-    return optim.warmup_polynomial_decay(
-        phase.peak_lr, phase.warmup_steps, phase.steps, phase.decay_power, phase.decay_form
-    )
+    common = (phase.peak_lr, phase.warmup_steps)
+    total, power = phase.schedule_length, phase.decay_power
+    if phase.decay_form == "mlperf":
+        rate = optim.mlperf_warmup_decay(*common, total, phase.warmup_start, power)
+    elif phase.constant_steps:
+        rate = optim.warmup_constant_decay(*common, phase.constant_steps, total, power)
+    else:
+        rate = optim.warmup_polynomial_decay(*common, total, power, phase.decay_form)
+    if not phase.schedule_from:
+        return rate
+    return lambda count: rate(count + phase.schedule_from)
 
 
 @dataclass(frozen=True)
@@ -58,21 +67,22 @@ class LearningRates:
 
 def learning_rates(phase: PhaseConfig) -> LearningRates:
     """Evaluates the phase's schedule where people look first."""
-    rate = schedule(phase)
-    peak_update = max(phase.warmup_steps, 1) - 1
-    return LearningRates(float(rate(0)), float(rate(peak_update)), float(rate(phase.steps - 1)))
+    turn = phase.warmup_steps + phase.warmup_start - phase.schedule_from
+    # A rate rises until the warm-up ends and falls from there or a little later on.
+    around = [min(max(turn + update, 0), phase.steps - 1) for update in (-2, -1, 0)]
+    rates = schedule(phase)(jnp.array([0, *around, phase.steps - 1]))
+    return LearningRates(float(rates[0]), float(jnp.max(rates)), float(rates[-1]))
 
 
-def make_optimizer(
-    config: OptimizerConfig, phase: PhaseConfig, params: Params, specs: Params | None = None
-) -> optax.GradientTransformation:
-    """Returns the phase's LAMB for BERT: biases and norms neither decay nor adapt.
+def masks(config: OptimizerConfig, params: Params) -> tuple[Params, Params]:
+    """Says of each parameter whether it decays and whether it adapts.
 
     Args:
         config: of the optimizer.
-        phase: whose schedule it follows.
-        params: parameters or their shapes, for the masks.
-        specs: inside `jax.shard_map`, how the parameters are cut there.
+        params: parameters or their shapes.
+
+    Returns:
+        Two trees of bools like `params`.
 
     Raises:
         ConfigError: if a pattern of `config.exclude` matches no parameter.
@@ -88,19 +98,60 @@ def make_optimizer(
         matrices = optim.path_mask(params, config.exclude)
     except ValueError as error:
         raise ConfigError(f"config.optimizer.exclude: {error}") from error
-    return optim.lamb(
-        schedule(phase),
-        b1=config.b1,
-        b2=config.b2,
-        eps=config.eps,
-        weight_decay=config.weight_decay,
-        mask=matrices,
-        trust_ratio_mask=matrices,
-        stacked=model.stacked_axes(params),
-        clip_norm=config.clip_norm if config.clip == "global" else None,
-        specs=specs,
-        record=True,
+    decays = config.weight_decay > 0
+    adapts = {"nvlamb": lambda _: True, "apex": lambda own: own and decays}.get(
+        config.variant, lambda own: own and config.name != "adamw"
     )
+    return jax.tree.map(lambda own: own and decays, matrices), jax.tree.map(adapts, matrices)
+
+
+def make_optimizer(
+    config: OptimizerConfig, phase: PhaseConfig, params: Params, specs: Params | None = None
+) -> optax.GradientTransformationExtraArgs:
+    """Returns the phase's optimizer for BERT: biases and norms neither decay nor adapt.
+
+    Args:
+        config: of the optimizer.
+        phase: whose schedule it follows.
+        params: parameters or their shapes, for the masks.
+        specs: inside `jax.shard_map`, how the parameters are cut there.
+
+    Raises:
+        ConfigError, ValueError: as `masks`.
+    """
+    decays, adapts = masks(config, params)
+    rate = schedule(phase)
+    common: dict[str, Any] = {
+        "b1": config.b1,
+        "weight_decay": config.weight_decay,
+        "mask": decays,
+        "specs": specs,
+    }
+    clip: dict[str, Any] = {"clip_norm": config.clip_norm if config.clip == "global" else None}
+    moments: dict[str, Any] = {
+        "b2": config.b2,
+        "eps": config.eps,
+        "moment_dtype": jnp.dtype(config.moment_dtype),
+    }
+    layerwise: dict[str, Any] = {
+        "trust_ratio_mask": None if config.own_adaptation else adapts,
+        "stacked": model.stacked_axes(params),
+        "phi_bounds": config.phi_bounds,
+        "record": True,
+    }
+    match config.name:
+        case "adamw":
+            correct = config.bias_correction
+            return optim.adamw(rate, **common, **clip, **moments, bias_correction=correct)
+        case "lars":
+            return optim.lars(rate, **common, **clip, **layerwise)
+        case "lans":
+            return optim.lans(rate, **common, **moments, **layerwise)
+    own: dict[str, Any] = {
+        key: getattr(config, key)
+        for key in ("variant", "nesterov", "pre_normalize", "ratio_bounds")
+    }
+    return optim.lamb(rate, **common, **clip, **moments, **layerwise, **own)
 
 
 def hand_over(carry: str, old: optax.OptState, new: optax.OptState) -> optax.OptState:
@@ -115,12 +166,16 @@ def hand_over(carry: str, old: optax.OptState, new: optax.OptState) -> optax.Opt
     """
     if carry == "weights":
         return new
-    moments = find_states(old, optax.ScaleByAdamState)[0]
+    moments = (part for part in jax.tree.leaves(old, is_leaf=_is_moments) if _is_moments(part))
     return jax.tree.map(
-        lambda s: moments if isinstance(s, optax.ScaleByAdamState) else s,
-        new,
-        is_leaf=lambda s: isinstance(s, optax.ScaleByAdamState),
+        lambda part: next(moments) if _is_moments(part) else part, new, is_leaf=_is_moments
     )
+
+
+def _is_moments(part: Any) -> bool:
+    """Whether a part of an optimizer's state is what one phase can hand to the next."""
+    # The moments of LAMB, LANS and AdamW; the momentum of LARS.
+    return isinstance(part, optax.ScaleByAdamState | optax.EmaState)
 
 
 def schedule_count(opt_state: optax.OptState) -> Any:

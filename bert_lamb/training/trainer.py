@@ -19,14 +19,14 @@ from bert_lamb.config import PhaseConfig, PretrainConfig
 from bert_lamb.data.batches.pipeline import eval_batches, train_batches
 from bert_lamb.data.records.manifest import Manifest
 from bert_lamb.evaluation.heldout import Evaluator, build_evaluator, evaluate
-from bert_lamb.optim import leaf_paths, mask_table, path_mask
+from bert_lamb.optim import leaf_paths, mask_table
 from bert_lamb.parallel.batches import local_rows, put_batch
 from bert_lamb.parallel.layout import Layout
 from bert_lamb.parallel.mesh import describe_mesh, make_mesh, row_devices
 from bert_lamb.parallel.watchdog import Watchdog
 from bert_lamb.training import preflight
 from bert_lamb.training.checkpoint import Checkpoints
-from bert_lamb.training.phases import first_step, learning_rates, locate, make_optimizer
+from bert_lamb.training.phases import first_step, learning_rates, locate, make_optimizer, masks
 from bert_lamb.training.program import compile_step
 from bert_lamb.training.recorder import Recorder, open_recorder
 from bert_lamb.training.signals import StopSignals
@@ -130,8 +130,8 @@ def describe_run(config: PretrainConfig, devices: Sequence[jax.Device] | None = 
     lay_out(config.model, mesh)  # for its checks
     shapes = parameter_shapes(config.model)
     make_optimizer(config.optimizer, config.phases[0], shapes)  # for its checks
-    matrices = path_mask(shapes, config.optimizer.exclude)
-    table = mask_table(shapes, matrices, matrices, model.stacked_axes(shapes))
+    decays, adapts = masks(config.optimizer, shapes)
+    table = mask_table(shapes, decays, adapts, model.stacked_axes(shapes))
     return "\n".join([*(_describe(config, i, mesh) for i in range(len(config.phases))), table])
 
 

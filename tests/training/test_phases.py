@@ -8,7 +8,7 @@ import numpy as np
 import optax
 import pytest
 
-from bert_lamb import model
+from bert_lamb import model, recipes
 from bert_lamb.config import ModelConfig, OptimizerConfig, PhaseConfig
 from bert_lamb.training import phases
 from bert_lamb.training.start import parameter_shapes
@@ -50,6 +50,61 @@ def test_p46_small_run_from_the_case():
     assert rates.first > 0
     assert rates.peak == pytest.approx(1e-3)
     assert float(phases.schedule(second)(5)) == 0
+
+
+@pytest.mark.parametrize("batch", recipes.MLPERF)
+def test_the_rates_of_mlperf_follow_its_formula(batch):
+    """Facts of its reference, in update s = count + 1 and in float64."""
+    peak, *_, warmup, start, total = recipes.MLPERF[batch]
+    phase = PhaseConfig(peak_lr=peak, warmup_steps=warmup, warmup_start=start, steps=total,
+                        decay_form="mlperf")  # fmt: skip
+    counts = np.linspace(0, total - 1, 512).round().astype(int)
+    expected = [
+        (step - start) / warmup * peak if step - start < warmup else peak * (1 - step / total)
+        for step in counts + 1
+    ]
+    np.testing.assert_allclose(phases.schedule(phase)(counts), expected, rtol=1e-6, atol=1e-12)
+    rates = phases.learning_rates(phase)
+    assert rates.first == pytest.approx(expected[0], rel=1e-6)
+    assert rates.peak == pytest.approx(max(expected), rel=3e-3)  # between two of the counts
+    assert rates.last == 0
+
+
+@pytest.mark.parametrize(
+    "phase",
+    [
+        PhaseConfig(steps=30, warmup_steps=30),
+        PhaseConfig(steps=30, warmup_steps=0),
+        PhaseConfig(steps=30, warmup_steps=7, constant_steps=9),
+        PhaseConfig(steps=30, warmup_steps=7, decay_form="from_zero"),
+        PhaseConfig(steps=10, warmup_steps=17, schedule_steps=30, schedule_from=5),
+        PhaseConfig(steps=10, warmup_steps=7, schedule_steps=30, schedule_from=15),
+        PhaseConfig(steps=10, warmup_steps=17, schedule_steps=30),
+        *(
+            PhaseConfig(steps=30, warmup_steps=warmup, warmup_start=-9, decay_form="mlperf")
+            for warmup in (5, 12, 20, 25, 35)
+        ),
+    ],
+)
+def test_the_peak_is_the_largest_rate_of_the_phase(phase):
+    rates = phases.schedule(phase)(np.arange(30))[: phase.steps]
+    assert phases.learning_rates(phase).peak == float(rates.max())
+
+
+def test_a_constant_part_lies_between_warm_up_and_decay():
+    phase = PhaseConfig(peak_lr=1.0, warmup_steps=2, constant_steps=2, steps=7)
+    rates = [float(phases.schedule(phase)(count)) for count in range(8)]
+    assert rates == [0.5, 1, 1, 1, 0.75, 0.5, 0.25, 0]
+
+
+@pytest.mark.parametrize("form", ["continuous", "from_zero", "mlperf"])
+def test_a_schedule_over_two_phases_is_that_of_one(form):
+    whole = PhaseConfig(peak_lr=1.0, warmup_steps=4, steps=20, decay_form=form)
+    first = dataclasses.replace(whole, steps=12, schedule_steps=20)
+    second = dataclasses.replace(whole, steps=8, schedule_steps=20, schedule_from=12)
+    ours = [float(phases.schedule(part)(i)) for part in (first, second) for i in range(part.steps)]
+    assert ours == [float(phases.schedule(whole)(count)) for count in range(20)]
+    assert phases.learning_rates(second).peak == ours[12]  # the rest of a decay
 
 
 def _after_updates(carry: str) -> tuple[optax.OptState, optax.OptState]:

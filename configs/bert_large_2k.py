@@ -1,0 +1,23 @@
+"""BERT-Large with LAMB, batch 2,048: a row of table 1 (You et al., arXiv 1904.00962).
+
+Command:
+    bert-lamb pretrain --config=configs/bert_large_2k.py --workdir=DIR \
+        --config.phases[0].records=RECORDS/seq128/train \
+        --config.phases[1].records=RECORDS/seq512/train
+
+Hardware: 64 TPU v3 chips. Published: 21.4 h, SQuAD v1.1 F1 91.946. With LARS, by
+--config.optimizer.name=lars, the paper has F1 90.748. Predicted time: see docs/recipe.md. Nothing
+of this size has been run here.
+
+Published: batch, learning rate, warm-up, steps in all, nine tenths of the epochs at 128 tokens,
+LAMB's constants. Stand-ins: one schedule through both phases, decay counted from step 0, moments
+kept between the phases, LAMB's learning rates for LARS.
+"""
+
+import ml_collections
+
+from bert_lamb import recipes
+
+
+def get_config() -> ml_collections.ConfigDict:
+    return recipes.one_batch(2_048)
