@@ -9,9 +9,9 @@ import jax
 Axes = tuple[str | None, ...]
 
 _LAYER: dict[str, Axes] = {
-    r"attention/(query|key|value)/kernel": ("embed", "heads", "head_size"),
+    r"attention/(query|key|value)/kernel": ("heads", "embed"),
     r"attention/(query|key|value)/bias": ("heads", None),
-    r"attention/out/kernel": ("heads", "head_size", "width"),
+    r"attention/out/kernel": ("heads", "width"),
     r"mlp/up/kernel": ("embed", "mlp"),
     r"mlp/up/bias": ("mlp",),
     r"mlp/down/kernel": ("mlp", "width"),
@@ -35,7 +35,7 @@ def parameter_axes(params: Any) -> Any:
     """Names the axes of every parameter.
 
     The names: "layers", L; "embed", the width D that a matrix takes in; "width", the one that it
-    gives out; "heads", N; "head_size", H; "mlp", F; "vocab", V; "positions". None stands for an
+    gives out; "heads", N or N * H; "mlp", F; "vocab", V; "positions". None stands for an
     axis of a vector or a table too small to be cut.
 
     Args:

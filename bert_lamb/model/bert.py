@@ -20,7 +20,7 @@ from flax import nnx
 from bert_lamb.config import ModelConfig
 from bert_lamb.model.attention import attention
 from bert_lamb.model.dropout import Noise, dropout
-from bert_lamb.model.layers import Dense, LayerNorm, gelu
+from bert_lamb.model.layers import Dense, LayerNorm, Projection, decode, gelu, lookup
 
 # Logit of ids that do not exist. exp(it - max) is exactly 0 in float32, so such an id takes no
 # probability, and it survives a cast to bfloat16 as a finite number.
@@ -106,47 +106,51 @@ class Embeddings(nnx.Module):
             raise ValueError(
                 f"{T} tokens in a row, but max_positions = {self.config.max_positions}"
             )
-        word = self.word.embedding[...].at[input_ids].get(mode="clip")
+        dtype = jnp.dtype(self.config.dtype)
+        word = lookup(self.word.embedding[...].astype(dtype), input_ids)
+        position = self.position.embedding[:T].astype(dtype)
         # A product, since the gradient of a lookup would add B * T rows into two, one by one.
         segment = jnp.einsum(
             "BTS,SD->BTD",
-            jax.nn.one_hot(segment_ids, self.config.type_vocab_size),
-            self.segment.embedding[...],
+            jax.nn.one_hot(segment_ids, self.config.type_vocab_size, dtype=dtype),
+            self.segment.embedding[...].astype(dtype),
             precision=jax.lax.Precision.HIGHEST,
         )
-        x = self.norm(word + self.position.embedding[:T] + segment)
+        word, position, segment = (x.astype(jnp.float32) for x in (word, position, segment))
+        x = self.norm(word + position + segment)
         return dropout(x.astype(self.config.dtype), self.config.hidden_dropout, noise)
 
 
 class Attention(nnx.Module):
-    """Multi-head self-attention with separate query, key and value projections."""
+    """Multi-head self-attention with separate query, key and value projections.
+
+    All four kernels are [N * H, D], heads first: on TPU the gradients of the projections come out
+    with D innermost, and a device's part of them (fsdp) has to be whole rows.
+    """
 
     def __init__(self, config: ModelConfig, rngs: nnx.Rngs):
         D, N = config.hidden_size, config.num_heads
-        H = D // N
-        self.query = Dense(config, (D,), (N, H), rngs)
-        self.key = Dense(config, (D,), (N, H), rngs)
-        self.value = Dense(config, (D,), (N, H), rngs)
-        self.out = Dense(config, (N, H), (D,), rngs)
+        self.heads = (N, D // N)
+        self.query = Projection(config, self.heads, rngs)
+        self.key = Projection(config, self.heads, rngs)
+        self.value = Projection(config, self.heads, rngs)
+        self.out = Dense(config, (D,), (D,), rngs)
         self.dropout_rate = config.attention_dropout
+        self.form = config.attention
 
     def __call__(self, x: jax.Array, mask: jax.Array, noise: Noise | None) -> jax.Array:
         """Maps x [B, T, D] to [B, T, D]; mask is bool [B, T], True at tokens."""
-
-        def heads(projection: Dense) -> jax.Array:
-            kernel, bias = projection.kernel[...], projection.bias[...]
-            y = jnp.einsum("BTD,DNH->BNTH", x, kernel.astype(x.dtype))
-            return y + bias[:, None, :].astype(x.dtype)
-
         y = attention(
-            heads(self.query),
-            heads(self.key),
-            heads(self.value),
+            self.query(x),
+            self.key(x),
+            self.value(x),
             mask,
+            form=self.form,
             dropout_rate=self.dropout_rate,
             noise=noise,
         )
-        y = jnp.einsum("BNTH,NHD->BTD", y, self.out.kernel[...].astype(x.dtype))
+        kernel = self.out.kernel[...].reshape(*self.heads, -1)
+        y = jnp.einsum("BNTH,NHD->BTD", y, kernel.astype(x.dtype))
         return y + self.out.bias[...].astype(x.dtype)
 
 
@@ -199,10 +203,7 @@ class MlmHead(nnx.Module):
     def __call__(self, x: jax.Array, table: jax.Array) -> jax.Array:
         """Maps x [B, P, D] to float32 logits [B, P, V] over the rows of `table` [V, D]."""
         x = self.norm(gelu(self.transform(x), self.config.activation))
-        logits = jnp.einsum(
-            "BPD,VD->BPV", x, table.astype(x.dtype), preferred_element_type=jnp.float32
-        )
-        logits += self.bias[...]
+        logits = decode(x, table.astype(x.dtype)) + self.bias[...]
         if table.shape[0] == self.config.vocab_size:
             return logits
         # The select, unlike a very negative bias, cuts the gradient off: whatever a loss does with
@@ -309,14 +310,15 @@ def _all_but_gathered(primitive: Any, *_: Any, **params: Any) -> bool:
     """Keeps every value for the backward pass but weights that a layer's hook has gathered."""
     if primitive.name == "custom_vjp_call":
         return "all_gather" not in str(params["call_jaxpr"])
-    return primitive.name != "all_gather"
+    # Another shape of a value costs nothing to make again, and of a weight would keep all of it.
+    return primitive.name not in ("all_gather", "reshape")
 
 
 def _unstack(layers: Block, L: int) -> list[Block]:
     """Splits stacked layers [L, ...] into L layers.
 
-    By split and not by indexing: the gradient of a split is one concatenation, that of L slices is
-    a sum of L tensors of full size.
+    By split and not by indexing: the gradient of a split is one concatenation, into which a TPU
+    writes each layer's part as it is made; that of L slices is a sum of L tensors of full size.
     """
     leaves, structure = jax.tree.flatten(layers)
     parts = [[jnp.squeeze(part, 0) for part in jax.lax.split(leaf, (1,) * L)] for leaf in leaves]

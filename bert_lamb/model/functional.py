@@ -102,13 +102,13 @@ def stacked_axes(params: Params) -> Params:
 def weight_dtypes(config: ModelConfig, params: Params) -> Params:
     """Returns for each parameter the widest dtype that the forward pass uses it in.
 
-    Kernels are cast to the compute dtype wherever they are used, so whoever copies them may cast
-    them first. Tables, norms and biases are (also) used in float32.
+    Kernels and tables are cast to the compute dtype wherever they are used, so whoever copies them
+    may cast them first. Norms and biases are used in float32 too.
     """
 
     def dtype(path: Any, _: Any) -> jnp.dtype:
-        is_kernel = path[-1] == jax.tree_util.DictKey("kernel")
-        return jnp.dtype(config.dtype if is_kernel else "float32")
+        cast = path[-1].key in ("kernel", "embedding")
+        return jnp.dtype(config.dtype if cast else "float32")
 
     return jax.tree_util.tree_map_with_path(dtype, params)
 
@@ -145,4 +145,6 @@ def _structure(config: ModelConfig) -> tuple[nnx.GraphDef, nnx.State]:
 
 
 def _noise(config: ModelConfig, batch: Batch, key: jax.Array | None) -> Noise | None:
-    return None if key is None else Noise(key, batch["row"], config.dropout_rng)
+    return (
+        None if key is None else Noise(key, batch["row"], config.dropout_rng, config.dropout_bits)
+    )

@@ -5,6 +5,7 @@ gradient that reaches the optimizer is float32 too.
 """
 
 import math
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -33,11 +34,30 @@ class Dense(nnx.Module):
         return x @ self.kernel[...].astype(x.dtype) + self.bias[...].astype(x.dtype)
 
 
+class Projection(nnx.Module):
+    """Affine map of D numbers to N heads of H, stored as N * H rows.
+
+    Attributes:
+        kernel: float32 [N * H, D].
+        bias: float32 [N, H].
+    """
+
+    def __init__(self, config: ModelConfig, heads: tuple[int, int], rngs: nnx.Rngs):
+        initializer = nnx.initializers.truncated_normal(config.init_stddev)
+        shape = (math.prod(heads), config.hidden_size)
+        self.kernel = nnx.Param(initializer(rngs.params(), shape, jnp.float32))
+        self.bias = nnx.Param(jnp.zeros(heads, jnp.float32))
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        """Maps [B, T, D] to [B, N, T, H], in the dtype of x."""
+        bias = self.bias[...]
+        kernel = self.kernel[...].reshape(*bias.shape, -1)
+        y = jnp.einsum("BTD,NHD->BNTH", x, kernel.astype(x.dtype))
+        return y + bias[:, None, :].astype(x.dtype)
+
+
 class LayerNorm(nnx.Module):
     """Normalizes the last axis to mean 0 and variance 1, then scales and shifts it.
-
-    Mean and variance are taken in float32 and in two passes: E[x^2] - E[x]^2 would cancel where
-    the mean is large against the spread.
 
     Attributes:
         scale: float32 [D].
@@ -54,11 +74,108 @@ class LayerNorm(nnx.Module):
 
     def __call__(self, x: jax.Array) -> jax.Array:
         """Returns the normalized x [..., D], in the dtype of x."""
-        centered = x.astype(jnp.float32)
-        centered -= jnp.mean(centered, axis=-1, keepdims=True)
-        variance = jnp.mean(jnp.square(centered), axis=-1, keepdims=True)
-        normalized = centered * jax.lax.rsqrt(variance + self.eps)
-        return (normalized * self.scale[...] + self.bias[...]).astype(x.dtype)
+        return layer_norm(x, self.scale[...], self.bias[...], self.eps)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(3,))
+def layer_norm(x: jax.Array, scale: jax.Array, bias: jax.Array, eps: float) -> jax.Array:
+    """Normalizes x [..., D]; scale and bias are float32 [D]. Computed in float32.
+
+    The backward pass is written out: from autodiff it takes one more pass over the activations,
+    for the mean of terms whose sum is known to be 0.
+    """
+    return _layer_norm_forward(x, scale, bias, eps)[0]
+
+
+def _layer_norm_forward(
+    x: jax.Array, scale: jax.Array, bias: jax.Array, eps: float
+) -> tuple[jax.Array, tuple]:
+    mean, deviation = _moments(x, eps)
+    normalized = (x.astype(jnp.float32) - mean) * deviation
+    return (normalized * scale + bias).astype(x.dtype), (x, mean, deviation, scale)
+
+
+def _moments(x: jax.Array, eps: float) -> tuple[jax.Array, jax.Array]:
+    """Returns mean and 1 / sqrt(variance + eps) over the last axis, float32 [..., 1]."""
+    wide = x.astype(jnp.float32)
+    mean = jnp.mean(wide, axis=-1, keepdims=True)
+    if x.dtype == jnp.float32:
+        variance = jnp.mean(jnp.square(wide - mean), axis=-1, keepdims=True)
+    else:
+        # One pass. Where E[x^2] - E[x]^2 cancels, the rounding of x itself has cost more already.
+        variance = jnp.mean(jnp.square(wide), axis=-1, keepdims=True) - jnp.square(mean)
+        variance = jnp.maximum(variance, 0)
+    return mean, jax.lax.rsqrt(variance + eps)
+
+
+def _layer_norm_backward(eps: float, saved: tuple, grad: jax.Array) -> tuple:
+    x, mean, deviation, scale = saved
+    grad = grad.astype(jnp.float32)
+    normalized = (x.astype(jnp.float32) - mean) * deviation
+    scaled = grad * scale
+    along = jnp.mean(scaled * normalized, axis=-1, keepdims=True)
+    level = jnp.mean(scaled, axis=-1, keepdims=True)
+    d_x = (deviation * (scaled - level - normalized * along)).astype(x.dtype)
+    rows = tuple(range(x.ndim - 1))
+    d_scale, d_bias = jnp.sum(grad * normalized, axis=rows), jnp.sum(grad, axis=rows)
+    return d_x, _summed_like(scale, d_scale), _summed_like(scale, d_bias)
+
+
+layer_norm.defvjp(_layer_norm_forward, _layer_norm_backward)
+
+
+@jax.custom_vjp
+def decode(x: jax.Array, table: jax.Array) -> jax.Array:
+    """Returns the products of x [B, P, D] with the rows of `table` [V, D], float32 [B, P, V].
+
+    The backward pass rounds the gradient of the logits to the dtype of x once, and both of its
+    products read that. Left to itself a TPU's compiler computes the softmax again in each tile.
+    """
+    return jnp.einsum("BPD,VD->BPV", x, table, preferred_element_type=jnp.float32)
+
+
+def _decode_backward(saved: tuple[jax.Array, jax.Array], grad: jax.Array) -> tuple:
+    x, table = saved
+    grad = jax.lax.optimization_barrier(grad.astype(x.dtype))
+    d_table = jnp.einsum("BPV,BPD->VD", grad, x)
+    return jnp.einsum("BPV,VD->BPD", grad, table), _summed_like(table, d_table)
+
+
+decode.defvjp(lambda x, table: (decode(x, table), (x, table)), _decode_backward)
+
+
+@jax.custom_vjp
+def lookup(table: jax.Array, ids: jax.Array) -> jax.Array:
+    """Returns the rows [B, T, D] of `table` [V, D] with the numbers `ids`, int32 [B, T].
+
+    The gradient of each row is summed in float32 and rounded once to the dtype of `table`: added
+    one by one in bfloat16, what a frequent token gets would stand still after a few hundred. Ids
+    out of range give the first or the last row.
+    """
+    return table.at[ids].get(mode="clip")
+
+
+def _lookup_forward(table: jax.Array, ids: jax.Array) -> tuple[jax.Array, tuple]:
+    return lookup(table, ids), (table, ids)
+
+
+def _lookup_backward(saved: tuple[jax.Array, jax.Array], grad: jax.Array) -> tuple:
+    table, ids = saved
+    total = jnp.zeros_like(table, jnp.float32)
+    total = total.at[ids].add(grad.astype(jnp.float32), mode="clip")
+    return _summed_like(table, total.astype(table.dtype)), None
+
+
+lookup.defvjp(_lookup_forward, _lookup_backward)
+
+
+def _summed_like(parameter: jax.Array, grad: jax.Array) -> jax.Array:
+    """Sums a gradient over the axes of `jax.shard_map` along which its parameter is the same.
+
+    JAX does so itself where it differentiates; a backward pass of one's own has to.
+    """
+    axes = jax.typeof(grad).mat.varying - jax.typeof(parameter).mat.varying
+    return jax.lax.psum(grad, tuple(axes)) if axes else grad
 
 
 @jax.custom_jvp

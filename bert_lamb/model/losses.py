@@ -61,11 +61,14 @@ def cross_entropy(logits: jax.Array, labels: jax.Array) -> jax.Array:
         logits: float32 [..., V].
         labels: int32 [...]; a label outside of [0, V) gives a finite value without meaning.
     """
+    return jax.nn.logsumexp(logits, axis=-1) - _label_logits(logits, labels)
+
+
+def _label_logits(logits: jax.Array, labels: jax.Array) -> jax.Array:
     # A comparison in place of a lookup: its gradient is elementwise instead of a scatter, and it
     # also works if the vocabulary axis is sharded.
     is_label = labels[..., None] == jnp.arange(logits.shape[-1])
-    picked = jnp.sum(jnp.where(is_label, logits, 0.0), axis=-1)
-    return jax.nn.logsumexp(logits, axis=-1) - picked
+    return jnp.sum(jnp.where(is_label, logits, 0.0), axis=-1)
 
 
 def _weighted_sums(
@@ -73,5 +76,7 @@ def _weighted_sums(
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Returns the weighted sums of loss, 1 and correctness."""
     loss = jnp.sum(weights * cross_entropy(logits, labels))
-    correct = jnp.sum(weights * (jnp.argmax(logits, axis=-1) == labels))
+    # No logit is larger. The maximum is there already, for the loss; argmax is a pass of its own.
+    largest = _label_logits(logits, labels) >= jnp.max(logits, axis=-1)
+    correct = jnp.sum(weights * largest)
     return loss, jnp.sum(weights), correct

@@ -112,7 +112,12 @@ def _product(sizes: dict[str, int]) -> str:
 
 
 def _lay(shape: tuple[int, ...], devices: list[jax.Device]) -> np.ndarray:
-    if devices[0].platform == "tpu":
-        # Follows the torus; an axis may also take a part of one of its dimensions.
-        return mesh_utils.create_device_mesh(shape, devices, allow_split_physical_axes=True)
-    return np.array(devices).reshape(shape)
+    if devices[0].platform != "tpu":
+        return np.array(devices).reshape(shape)
+    if len({tuple(device.coords) for device in devices}) < len(devices):
+        # Two cores to a chip (v2, v3): the last axes take cores, then whole rings of the torus. The
+        # library's order is that of hosts, 2 x 2 chips each, whose rows are no rings.
+        devices = sorted(devices, key=lambda d: (*d.coords, d.core_on_chip))
+        return np.array(devices).reshape(shape)
+    # Follows the torus; an axis may also take a part of one of its dimensions.
+    return mesh_utils.create_device_mesh(shape, devices, allow_split_physical_axes=True)

@@ -18,8 +18,7 @@ from bert_lamb.config import ConfigError
 RULES: Mapping[str, Sequence[str]] = {
     "layers": (),
     "embed": ("fsdp",),
-    "heads": ("tensor",),
-    "head_size": ("fsdp",),
+    "heads": ("tensor", "fsdp"),
     "mlp": ("tensor", "fsdp"),
     "vocab": ("tensor", "fsdp"),
     "positions": ("fsdp",),
@@ -31,7 +30,6 @@ _KEYS = {
     "embed": "hidden_size",
     "width": "hidden_size",
     "heads": "num_heads",
-    "head_size": "hidden_size / num_heads",
     "mlp": "intermediate_size",
     "vocab": "vocab_size, padded to a multiple of vocab_multiple",
     "positions": "max_positions",
@@ -58,7 +56,7 @@ def partition(axes: Any, shapes: Any, mesh: Mesh, rules: Mapping = RULES) -> Any
     def cut(path: Any, shape: Any, names: Sequence[str | None]) -> PartitionSpec:
         entries: list[str | None] = []
         # A vector weighs too little to be put together from its parts in every step.
-        vector = len([name for name in names if name != "layers"]) < 2
+        vector = len([name for name in names if name not in ("layers", None)]) < 2
         for name, size in zip(names, shape.shape, strict=True):
             allowed = [axis for axis in rules[name] if axis not in entries] if name else []
             allowed = [axis for axis in allowed if mesh.shape[axis] > 1]

@@ -66,7 +66,7 @@ def test_parameter_paths_shapes_and_dtypes(small):
         "embeddings/segment/embedding": (2, D),
         "embeddings/norm/scale": (D,),
         "embeddings/norm/bias": (D,),
-        "layers/attention/out/kernel": (L, N, H, D),
+        "layers/attention/out/kernel": (L, N * H, D),
         "layers/attention/out/bias": (L, D),
         "layers/attention_norm/scale": (L, D),
         "layers/attention_norm/bias": (L, D),
@@ -87,7 +87,7 @@ def test_parameter_paths_shapes_and_dtypes(small):
         "nsp/bias": (2,),
     }
     for name in ("query", "key", "value"):
-        expected[f"layers/attention/{name}/kernel"] = (L, D, N, H)
+        expected[f"layers/attention/{name}/kernel"] = (L, N * H, D)
         expected[f"layers/attention/{name}/bias"] = (L, N, H)
     params = jax.eval_shape(lambda: init(small, jax.random.key(0)))
     assert {path: leaf.shape for path, leaf in paths(params).items()} == expected

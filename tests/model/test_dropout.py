@@ -10,7 +10,7 @@ from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from bert_lamb.model import apply, init, pretraining_sums
-from bert_lamb.model.dropout import Noise, dropout, effective_rate, random_bytes
+from bert_lamb.model.dropout import Noise, draw_mask, dropout, effective_rate
 from tests.quick import jit
 
 KEY = jax.random.key(3)
@@ -30,27 +30,56 @@ def mesh():
     return jax.make_mesh((8,), ("data",), axis_types=(AxisType.Auto,))
 
 
-def test_rate_is_a_multiple_of_1_256():
+def kept(source, shape, rate=0.5):
+    return np.asarray(draw_mask(shape, rate, source).kept())
+
+
+def test_rate_is_a_multiple_of_a_power_of_two():
     assert effective_rate(0.1) == 26 / 256
     assert effective_rate(0.0) == 0
     assert effective_rate(0.999) == 255 / 256
+    assert effective_rate(0.1, bits=32) == round(0.1 * 2**32) / 2**32
+
+
+@pytest.mark.parametrize("bits", [8, 32])
+@pytest.mark.parametrize("generator", GENERATORS)
+def test_share_kept_and_expectation(generator, bits):
+    source = dataclasses.replace(noise(range(16), generator), bits=bits)
+    x = jnp.full((16, 64, 64), 2.0)
+    y = np.asarray(dropout(x, 0.1, source))
+    rate = effective_rate(0.1, bits)
+    assert_share(y != 0, 1 - rate)
+    np.testing.assert_allclose(y[y != 0], 2 / (1 - rate), rtol=1e-6)
+
+
+def assert_share(kept, expected):
+    deviation = np.sqrt(expected * (1 - expected) / kept.size)
+    assert abs(kept.mean() - expected) < 4 * deviation
+
+
+@pytest.mark.parametrize("rate", [1 / 256, 0.1, 0.25, 0.5, 0.7, 255 / 256])
+@pytest.mark.parametrize("rows", [1, 8, 20, 32, 70])
+def test_hardware_masks_of_any_number_of_rows_keep_their_share(rows, rate):
+    mask = kept(noise(range(rows), "rbg"), (rows, 128, 64), rate)
+    assert mask.shape == (rows, 128, 64)
+    assert_share(mask, 1 - effective_rate(rate))
+    if 0.1 <= rate <= 0.7:  # two rows seldom drop the same element by chance otherwise
+        agreement = np.corrcoef(mask.reshape(rows, -1)) - np.eye(rows)
+        assert np.abs(agreement).max() < 6 / np.sqrt(mask[0].size)
+
+
+def test_bytes_of_threefry_are_equally_likely():
+    # Chi squared with 255 degrees of freedom, +- 4 deviations.
+    data = np.asarray(draw_mask((16, 64, 64), 0.1, noise(range(16))).data)
+    expected = data.size / 256
+    statistic = ((np.bincount(data.ravel(), minlength=256) - expected) ** 2).sum() / expected
+    assert abs(statistic - 255) < 4 * np.sqrt(2 * 255)
 
 
 @pytest.mark.parametrize("generator", GENERATORS)
-def test_share_kept_and_expectation(generator):
-    x = jnp.full((16, 64, 64), 2.0)
-    y = np.asarray(dropout(x, 0.1, noise(range(16), generator)))
-    kept = y != 0
-    rate = effective_rate(0.1)
-    deviation = np.sqrt(rate * (1 - rate) / x.size)
-    assert abs(kept.mean() - (1 - rate)) < 4 * deviation
-    np.testing.assert_allclose(y[kept], 2 / (1 - rate), rtol=1e-6)
-    # All bytes are equally likely: chi squared with 255 degrees of freedom, +- 4 deviations.
-    count = np.bincount(
-        np.asarray(random_bytes(noise(range(16), generator), x.shape)).ravel(), minlength=256
-    )
-    statistic = ((count - x.size / 256) ** 2).sum() / (x.size / 256)
-    assert abs(statistic - 255) < 4 * np.sqrt(2 * 255)
+def test_mask_with_its_last_axes_swapped(generator):
+    mask = draw_mask((4, 5, 7), 0.5, noise(range(4), generator))
+    np.testing.assert_array_equal(mask.swapped().kept(), np.asarray(mask.kept()).swapaxes(1, 2))
 
 
 @pytest.mark.parametrize("generator", GENERATORS)
@@ -61,33 +90,33 @@ def test_any_shape_and_dtype(generator, shape):
     assert set(np.unique(y.astype(jnp.float32))) <= {0.0, 2.0}
 
 
-def test_steps_sites_and_rows_are_unrelated():
-    def keep(source):
-        return np.asarray(random_bytes(source, (2, 64, 64)) >= 128, np.float64)
-
-    patterns = [
-        keep(noise([0, 1])),
-        keep(noise([5, 6])),
-        keep(noise([0, 1], key=jax.random.key(4))),
-        keep(noise([0, 1]).at(0)),
-        keep(noise([0, 1]).at(1)),
-        keep(noise([0, 1]).at(1).at(0)),
-        keep(noise([0, 1]).at(0).at(1)),
+@pytest.mark.parametrize("generator", GENERATORS)
+def test_steps_sites_and_rows_are_unrelated(generator):
+    source = noise([0, 1], generator)
+    sources = [
+        source,
+        noise([5, 6], generator),
+        noise([0, 1], generator, key=jax.random.key(4)),
+        source.at(0),
+        source.at(1),
+        source.at(1).at(0),
+        source.at(0).at(1),
     ]
-    rows = np.stack([row.ravel() for pattern in patterns for row in pattern])
+    rows = np.stack([row.ravel() for each in sources for row in kept(each, (2, 64, 64))])
+    rows = rows.astype(np.float64)
     correlation = np.corrcoef(rows) - np.eye(len(rows))
     assert np.abs(correlation).max() < 5 / np.sqrt(rows.shape[1])
 
 
 def test_threefry_pattern_of_a_row_ignores_its_neighbours():
-    whole = random_bytes(noise(range(8)), (8, 5, 7))
+    whole = kept(noise(range(8)), (8, 5, 7))
     order = np.asarray([6, 1, 3])
-    np.testing.assert_array_equal(random_bytes(noise(order), (3, 5, 7)), whole[order])
+    np.testing.assert_array_equal(kept(noise(order), (3, 5, 7)), whole[order])
 
 
-def test_threefry_bytes_are_the_same_on_any_number_of_devices(mesh):
+def test_threefry_patterns_are_the_same_on_any_number_of_devices(mesh):
     def draw(rows):
-        return random_bytes(noise(rows), (rows.shape[0], 6, 10))
+        return draw_mask((rows.shape[0], 6, 10), 0.5, noise(rows)).kept()
 
     rows = jnp.arange(16)
     expected = draw(rows)

@@ -38,10 +38,10 @@ def reference_model(config: ModelConfig, seed: int) -> transformers.BertForPreTr
 def as_params(tensors: Mapping[str, np.ndarray], config: ModelConfig) -> dict[str, Any]:
     """Arranges weights (or their gradients), keyed as the reference names them, as our tree.
 
-    A linear layer of PyTorch holds [outputs, inputs]; ours [inputs, outputs], with heads split.
+    A linear layer of PyTorch holds [outputs, inputs]; ours [inputs, outputs], but for queries, keys
+    and values.
     """
     D, N, L = config.hidden_size, config.num_heads, config.num_layers
-    H = D // N
     padding = -config.vocab_size % config.vocab_multiple
 
     def linear(name: str) -> dict[str, np.ndarray]:
@@ -51,17 +51,18 @@ def as_params(tensors: Mapping[str, np.ndarray], config: ModelConfig) -> dict[st
         return {"scale": tensors[f"{name}.weight"], "bias": tensors[f"{name}.bias"]}
 
     def heads(name: str) -> dict[str, np.ndarray]:
-        flat = linear(name)
-        return {"kernel": flat["kernel"].reshape(D, N, H), "bias": flat["bias"].reshape(N, H)}
+        return {
+            "kernel": tensors[f"{name}.weight"],
+            "bias": tensors[f"{name}.bias"].reshape(N, D // N),
+        }
 
     def layer(name: str) -> dict[str, Any]:
-        out = linear(f"{name}.attention.output.dense")
         return {
             "attention": {
                 "query": heads(f"{name}.attention.self.query"),
                 "key": heads(f"{name}.attention.self.key"),
                 "value": heads(f"{name}.attention.self.value"),
-                "out": {"kernel": out["kernel"].reshape(N, H, D), "bias": out["bias"]},
+                "out": linear(f"{name}.attention.output.dense"),
             },
             "attention_norm": norm(f"{name}.attention.output.LayerNorm"),
             "mlp": {
