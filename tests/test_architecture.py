@@ -10,7 +10,7 @@ import bert_lamb
 ROOT = Path(bert_lamb.__file__).parent
 LAYERS = {
     "__init__": 0, "config": 0,
-    "optim": 1, "model": 1, "data": 1,
+    "optim": 1, "model": 1, "data": 1, "recipes": 1,
     "parallel": 2,
     "evaluation": 3,
     "training": 4,

@@ -13,6 +13,7 @@ from typing import Any
 
 import bert_lamb
 from bert_lamb.cli.data import add_data
+from bert_lamb.cli.plan import add_plan
 from bert_lamb.cli.runs import add_evaluate, add_fill_mask, add_inspect, add_pretrain
 from bert_lamb.cli.verbs import FAULT
 from bert_lamb.config import ConfigError
@@ -112,6 +113,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=bert_lamb.__version__)
     verbs = parser.add_subparsers(metavar="VERB", required=True)
     add_data(verbs)
+    add_plan(verbs)
     add_pretrain(verbs)
     add_evaluate(verbs)
     add_fill_mask(verbs)

@@ -68,6 +68,8 @@ class Collective:
         group_size: devices that take part in one group; None where the text does not say it in
             a form that is known here.
         group_count: how many groups there are.
+        groups: the devices of each, as places in the program's mesh; empty where `group_size` is
+            None.
         axes: the mesh axes over which a group extends, in the mesh's order; None without a mesh,
             or if the groups are not those of whole axes.
         times: how often it runs in one run of the program; None inside a loop of unknown length.
@@ -95,6 +97,7 @@ class Collective:
     result_bytes: int
     group_size: int | None
     group_count: int | None
+    groups: Groups = field(repr=False, compare=False)
     axes: tuple[str, ...] | None
     times: int | None
     loops: tuple[str, ...]
@@ -163,6 +166,7 @@ def collectives(text: str, mesh_shape: Mapping[str, int] | None = None) -> list[
                 result_bytes=result_bytes,
                 group_size=max(map(len, groups)) if groups else None,
                 group_count=len(groups) if groups else None,
+                groups=groups,
                 axes=_spanned_axes(groups, sizes) if groups and sizes else None,
                 times=start.times,
                 loops=tuple(loop.instruction.name for loop in start.loops),

@@ -1,6 +1,7 @@
 """The very step that the trainer runs, compiled for devices that need not be there."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -27,11 +28,29 @@ def compile_phase(
     Raises:
         ConfigError: if the configuration does not fit so many devices.
     """
-    mesh = make_mesh(config.parallel, devices)
+    return compile_absent(*lower_phase(config, index, make_mesh(config.parallel, devices)))
+
+
+def lower_phase(
+    config: PretrainConfig, index: int, mesh: Mesh
+) -> tuple[jax.stages.Lowered, dict[str, Any]]:
+    """Lowers the step of a phase from shapes alone.
+
+    Args:
+        config: of the run, with the vocabulary's size filled in.
+        index: of the phase.
+        mesh: what `make_mesh` makes of the configuration and the devices.
+
+    Returns:
+        The step, ready to be compiled, and the compiler's options for it.
+
+    Raises:
+        ConfigError: if the configuration does not fit so many devices.
+    """
     check_devices(config, row_devices(mesh))
     layout = lay_out(config.model, mesh)
     batch = batch_shapes(config.phases[index], mesh)
-    return compile_absent(*lower_step(config, index, layout, state_shapes(config, layout), batch))
+    return lower_step(config, index, layout, state_shapes(config, layout), batch)
 
 
 def batch_shapes(phase: PhaseConfig, mesh: Mesh) -> dict[str, jax.ShapeDtypeStruct]:

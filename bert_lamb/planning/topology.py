@@ -82,6 +82,15 @@ def topology_devices(name: str) -> list[jax.Device]:
     return sorted(topology.devices, key=lambda device: device.id)
 
 
+def generation_of(name: str) -> str:
+    """Returns the generation of a topology, its name checked as far as that needs no compiler.
+
+    Raises:
+        ValueError: if there is no such generation, or none of its slices has such a shape.
+    """
+    return _parse(name)[0]
+
+
 def compile_absent(
     lowered: jax.stages.Lowered, options: Mapping[str, str] | None = None
 ) -> jax.stages.Compiled:

@@ -4,7 +4,7 @@ import time
 from dataclasses import dataclass
 
 # Dense bf16 FLOP/s of one JAX device by its `device_kind`, from the vendors' data sheets (no
-# sparsity). On TPU v2 and v3 a JAX device is one of the two cores of a chip.
+# sparsity). On TPU v2, v3 and TPU7x a JAX device is one of the two cores of a chip.
 PEAK_FLOPS: dict[str, float] = {
     "TPU v2": 45e12 / 2,
     "TPU v3": 123e12 / 2,
@@ -12,6 +12,7 @@ PEAK_FLOPS: dict[str, float] = {
     "TPU v5 lite": 197e12,
     "TPU v5": 459e12,
     "TPU v6 lite": 918e12,
+    "TPU7x": 2307e12 / 2,
     "Tesla V100-SXM2-16GB": 125e12,
     "Tesla V100-SXM2-32GB": 125e12,
     "NVIDIA A100-SXM4-40GB": 312e12,
