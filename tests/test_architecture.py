@@ -14,7 +14,7 @@ LAYERS = {
     "parallel": 2,
     "evaluation": 3,
     "training": 4,
-    "planning": 5,
+    "planning": 5, "squad": 5,
     "cli": 6,
 }  # fmt: skip
 OUTSIDE = {"optim": {"jax", "optax"}}  # all that these rooms may take from other packages

@@ -15,6 +15,7 @@ import bert_lamb
 from bert_lamb.cli.data import add_data
 from bert_lamb.cli.plan import add_plan
 from bert_lamb.cli.runs import add_evaluate, add_fill_mask, add_inspect, add_pretrain
+from bert_lamb.cli.squad import add_squad
 from bert_lamb.cli.verbs import FAULT
 from bert_lamb.config import ConfigError
 
@@ -118,4 +119,5 @@ def _parser() -> argparse.ArgumentParser:
     add_evaluate(verbs)
     add_fill_mask(verbs)
     add_inspect(verbs)
+    add_squad(verbs)
     return parser
