@@ -13,7 +13,7 @@ from jax.sharding import AbstractMesh
 from bert_lamb import optim, recipes
 from bert_lamb.cli.overrides import load_config
 from bert_lamb.config import PretrainConfig, from_dict
-from bert_lamb.parallel.mesh import AXES, make_mesh, row_devices
+from bert_lamb.parallel.mesh import AXES, axis_sizes, make_mesh, row_devices
 from bert_lamb.training import phases, preflight
 from bert_lamb.training.checkpoint import CheckpointError, load_weights
 from bert_lamb.training.start import lay_out
@@ -135,27 +135,26 @@ def test_a_row_fits_its_published_chips(row):
         laid_out = recipes.one_batch(row.batches[0], chips=row.chips)
         assert config.parallel == from_dict(PretrainConfig, laid_out.to_dict()).parallel
         assert row.batches[0] == 16 * cores
-    assert cores % config.parallel.fsdp == 0
 
 
 @pytest.mark.parametrize(("chips", "ring"), [(16, 8), (32, 16), (256, 32), (512, 64), (1024, 64)])
-def test_parameters_are_cut_over_the_longer_side_of_the_slice(chips, ring):
-    assert recipes.pod_layout(chips)["parallel"]["fsdp"] == ring
+def test_parameters_are_cut_over_a_ring_of_the_slice(chips, ring):
+    parallel = _load("bert_large_32k").parallel
+    cores = recipes.CORES_PER_CHIP
+    _, _, fsdp, _ = axis_sizes(parallel, cores * chips, 1, cores)
+    assert fsdp == ring
 
 
 @pytest.mark.parametrize("name", LARGE)
 def test_a_config_lays_its_parameters_out_on_its_ring_and_on_other_devices(name):
     config = _load(name, "--config.model.vocab_size=30522")
-    lay_out(config.model, AbstractMesh((1, 2, config.parallel.fsdp, 1), AXES))
-    preflight.check_devices(config, config.parallel.fsdp)
-    assert (
-        config.model.vocab_size < recipes.pod_layout(16)["model"]["vocab_multiple"] * 30 == 30_720
-    )
-    for flags in ((), ("--config.parallel.fsdp=1",)):
-        if not flags and config.parallel.fsdp > 8:
-            continue
-        mesh = make_mesh(_load(name, *flags).parallel, jax.devices())
-        preflight.check_devices(config, row_devices(mesh))
+    for devices in (1, 8, 64):
+        sizes = axis_sizes(config.parallel, devices, 1)
+        lay_out(config.model, AbstractMesh(sizes, AXES))
+        preflight.check_devices(config, devices)
+    mesh = make_mesh(config.parallel, jax.devices())
+    preflight.check_devices(config, row_devices(mesh))
+    assert config.model.vocab_size < recipes.pod_layout()["model"]["vocab_multiple"] * 30 == 30_720
 
 
 # Runs that no rule gives.

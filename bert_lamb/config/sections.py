@@ -170,7 +170,8 @@ class ParallelConfig:
         replica: copies of the model that only gradients connect, over the slow network between
             slices; -1 takes one per slice.
         data: devices that hold the same parameters; -1 takes what the other axes leave.
-        fsdp: devices over which parameters and optimizer state are cut (ZeRO); -1 as above.
+        fsdp: devices over which parameters and optimizer state are cut (ZeRO); -1 as above. 0 takes
+            a ring of a slice's torus: the power of two near the square root of its devices.
         tensor: devices that compute one layer together; -1 as above.
         gather: when the parts of fsdp are put together: "step" once at the start of a step (sharded
             optimizer, ZeRO-1), "layer" when a layer needs them, forwards and backwards (ZeRO-3).
@@ -197,7 +198,9 @@ class ParallelConfig:
     def __post_init__(self) -> None:
         for key in ("replica", "data", "fsdp", "tensor"):
             value = getattr(self, key)
-            _require(value == -1 or value >= 1, key, value, "at least 1, or -1")
+            ring = key == "fsdp" and value == 0
+            expected = "at least 1, or -1" + ", or 0 for a ring" * (key == "fsdp")
+            _require(value == -1 or value >= 1 or ring, key, value, expected)
         rest = [key for key in ("data", "fsdp", "tensor") if getattr(self, key) == -1]
         for key in rest[1:]:
             _require(False, key, -1, f"a number, since {rest[0]} is -1")

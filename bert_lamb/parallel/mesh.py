@@ -15,6 +15,7 @@ AXES = ("replica", "data", "fsdp", "tensor")
 # `jax.shard_map`; the compiler handles the tensor axis.
 ROWS = ("replica", "data", "fsdp")
 FSDP, TENSOR = "fsdp", "tensor"
+RING = 0  # config.parallel.fsdp: a ring of the torus
 
 
 def make_mesh(config: ParallelConfig, devices: Sequence[jax.Device] | None = None) -> Mesh:
@@ -35,7 +36,7 @@ def make_mesh(config: ParallelConfig, devices: Sequence[jax.Device] | None = Non
     """
     devices = jax.devices() if devices is None else devices
     slices = _by_slice(devices)
-    shape = axis_sizes(config, len(devices), len(slices))
+    shape = axis_sizes(config, len(devices), len(slices), _cores(devices))
     within = (shape[0] // len(slices), *shape[1:])
     grid = np.concatenate([_lay(within, part) for part in slices])
     return Mesh(grid, AXES, axis_types=(AxisType.Auto,) * len(AXES))
@@ -70,13 +71,16 @@ def _by_slice(devices: Sequence[jax.Device]) -> list[list[jax.Device]]:
     return [groups[index] for index in sorted(groups)]
 
 
-def axis_sizes(config: ParallelConfig, devices: int, slices: int) -> tuple[int, ...]:
-    """Returns the sizes of the axes `AXES`, with -1 filled in.
+def axis_sizes(
+    config: ParallelConfig, devices: int, slices: int, cores: int = 1
+) -> tuple[int, ...]:
+    """Returns the sizes of the axes `AXES`, with -1 and 0 filled in.
 
     Args:
         config: sizes of the axes.
         devices: of all slices.
         slices: number of slices.
+        cores: devices of a chip, 2 on TPU v2 and v3.
 
     Raises:
         ConfigError: if the sizes do not multiply to the number of devices, or the replicas are not
@@ -85,6 +89,8 @@ def axis_sizes(config: ParallelConfig, devices: int, slices: int) -> tuple[int, 
     sizes = {axis: getattr(config, axis) for axis in AXES}
     if sizes["replica"] == -1:
         sizes["replica"] = slices
+    if sizes["fsdp"] == RING:
+        sizes["fsdp"] = _ring(devices // slices // max(1, sizes["tensor"]), cores)
     given = math.prod(size for size in sizes.values() if size != -1)
     for axis, size in sizes.items():
         if size == -1:
@@ -107,14 +113,29 @@ def axis_sizes(config: ParallelConfig, devices: int, slices: int) -> tuple[int, 
     return tuple(sizes.values())
 
 
+def _ring(devices: int, cores: int) -> int:
+    """Returns the devices along the longer side of a slice as square as can be, a power of two.
+
+    On v3 of 32 x 32 chips of two cores these are the 64 cores of a ring of 32 chips.
+    """
+    power = math.gcd(devices, 2 ** devices.bit_length())  # the power of two in it
+    chips = max(1, devices // cores)
+    return min(power, cores * 2 ** math.ceil(math.log2(chips) / 2))
+
+
 def _product(sizes: dict[str, int]) -> str:
     return " x ".join(f"{axis} {size}" for axis, size in sizes.items() if size != -1)
+
+
+def _cores(devices: Sequence[jax.Device]) -> int:
+    """Returns the devices of one chip: the cores of TPU v2, v3 and 7x, elsewhere 1."""
+    return 1 + max(getattr(device, "core_on_chip", None) or 0 for device in devices)
 
 
 def _lay(shape: tuple[int, ...], devices: list[jax.Device]) -> np.ndarray:
     if devices[0].platform != "tpu":
         return np.array(devices).reshape(shape)
-    if len({tuple(device.coords) for device in devices}) < len(devices):
+    if _cores(devices) > 1:
         # Two cores to a chip (v2, v3): the last axes take cores, then whole rings of the torus. The
         # library's order is that of hosts, 2 x 2 chips each, whose rows are no rings.
         devices = sorted(devices, key=lambda d: (*d.coords, d.core_on_chip))

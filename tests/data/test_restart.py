@@ -56,7 +56,7 @@ def corpus(tmp_path, make_text, tokenizer):
     return start
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_builder_killed_five_times_gives_the_same_bytes(tmp_path, corpus, workers):
     """Twice while it reads, twice while it makes examples, once while it writes."""
     whole = corpus("whole", workers)

@@ -214,10 +214,10 @@ def test_a_dry_run_needs_no_program_and_leaves_no_file(tmp_path: Path, more: lis
         # One chip is one device: 16, not 32.
         (["--accelerator=v5e-16", "--config.parallel.fsdp=7"],
          "fsdp 7 x tensor 1 = 7 devices: expected a divisor of the 16 devices"),
-        (["--accelerator=v4-16", "--config.parallel.data=16"],
+        (["--accelerator=v4-16", "--config.parallel.data=16", "--config.parallel.fsdp=1"],
          "data 16 x fsdp 1 x tensor 1 = 16 devices: expected the 8 devices"),
         # Two devices a chip.
-        (["--accelerator=tpu7x-32", "--config.parallel.data=16"],
+        (["--accelerator=tpu7x-32", "--config.parallel.data=16", "--config.parallel.fsdp=1"],
          "data 16 x fsdp 1 x tensor 1 = 16 devices: expected the 32 devices"),
         (["--accelerator=v4-16", "--num-slices=2", "--config.parallel.replica=1"],
          "config.parallel.replica = 1: expected a multiple of the 2 slices"),

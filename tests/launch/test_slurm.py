@@ -163,7 +163,11 @@ def test_bad_requests_end_with_one_line(
 
 @pytest.mark.parametrize("replica", [1, 2])
 def test_a_node_may_be_a_slice_or_not(dry: Callable[..., Shown], replica: int) -> None:
-    more = [f"--config.parallel.replica={replica}", f"--config.parallel.data={16 // replica}"]
+    more = [
+        f"--config.parallel.replica={replica}",
+        f"--config.parallel.data={16 // replica}",
+        "--config.parallel.fsdp=1",
+    ]
     seen = dry("slurm", "submit", "large", *NODES, *JOB, *more)
     assert (seen.status, seen.error) == (0, "")
 

@@ -239,7 +239,14 @@ def test_a_bad_job_is_refused_before_anything_is_started(
 
 def test_two_cores_of_a_v3_chip_are_two_devices(dry: Callable[..., Shown]) -> None:
     seen = dry(
-        "tpu_vm", "run", "large", ZONE, *SLICES["a v3-32"], *JOB, "--config.parallel.data=32"
+        "tpu_vm",
+        "run",
+        "large",
+        ZONE,
+        *SLICES["a v3-32"],
+        *JOB,
+        "--config.parallel.data=32",
+        "--config.parallel.fsdp=1",
     )
     assert (seen.status, seen.error) == (0, "")
 

@@ -31,7 +31,7 @@ SCAN = {"scan_layers": True}  # unrolled, BERT-base would mostly be compiling
         ("tiny", 128, {"activation": "gelu_tanh"}),
         ("tiny", 512, {}),
         ("base", 128, SCAN),
-        ("base", 512, SCAN),
+        pytest.param("base", 512, SCAN, marks=pytest.mark.slow),
     ],
     ids=["tiny-128", "tiny-128-tanh", "tiny-512", "base-128", "base-512"],
 )

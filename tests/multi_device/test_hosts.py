@@ -195,6 +195,7 @@ def test_p37_a_killed_host_ends_the_job_and_the_slice_that_is_left_goes_on_with_
     assert list(_losses(workdir)) == list(range(1, STEPS + 1))
 
 
+@pytest.mark.slow
 def test_sigterm_on_one_host_makes_all_save_the_same_step_and_one_host_resumes(
     jobs, straight, tmp_path
 ):

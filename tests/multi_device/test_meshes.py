@@ -13,7 +13,7 @@ from bert_lamb import model
 from bert_lamb.config import ConfigError, ModelConfig, OptimizerConfig, ParallelConfig
 from bert_lamb.parallel.batches import local_rows
 from bert_lamb.parallel.layout import Layout
-from bert_lamb.parallel.mesh import AXES, describe_mesh, make_mesh, row_devices
+from bert_lamb.parallel.mesh import AXES, axis_sizes, describe_mesh, make_mesh, row_devices
 from bert_lamb.training.state import TrainState
 from tests.steps import MODEL, B, Setting, assert_close, batch, compiled, run
 
@@ -60,6 +60,7 @@ def test_unrolled_layers_gather_and_reduce_as_scanned_ones(alone):
     assert_close(state, alone[0], 1e-5)
 
 
+@pytest.mark.slow
 def test_bf16_gradients_are_rounded_and_no_more():
     """The update follows the gradient's direction to what bf16 can hold, 2^-8."""
     exact, _ = run([batch(0)], Setting())
@@ -149,6 +150,7 @@ def test_bucket_clipping_is_the_same_however_gradients_are_reduced(parallel):
     assert_close(_clipped(parallel).params, _clipped(ParallelConfig()).params, 1e-5)
 
 
+@pytest.mark.slow
 def test_bucket_clipping_within_the_limit_changes_nothing(alone):
     loose = OptimizerConfig(clip="bucket", clip_norm=1e6)
     none = OptimizerConfig(clip_norm=None)
@@ -274,3 +276,19 @@ def test_p32_rows_of_a_host_follow_from_its_devices():
     assert tuple(mesh.axis_names) == AXES
     with pytest.raises(ValueError, match="15 rows cannot be split over 4 devices"):
         local_rows(mesh, 15)
+
+
+@pytest.mark.parametrize(
+    ("devices", "cores", "slices", "tensor", "fsdp"),
+    [
+        (1, 1, 1, 1, 1), (8, 1, 1, 1, 4), (256, 1, 1, 1, 16), (12, 1, 1, 1, 4), (7, 1, 1, 1, 1),
+        (512, 1, 2, 1, 16), (64, 1, 1, 4, 4),
+        (8, 2, 1, 1, 4), (32, 2, 1, 1, 8), (64, 2, 1, 1, 16), (1024, 2, 1, 1, 64),
+        (2048, 2, 1, 1, 64),
+    ],
+)  # fmt: skip
+def test_fsdp_0_takes_a_ring_of_a_slice(devices, cores, slices, tensor, fsdp):
+    config = ParallelConfig(fsdp=0, tensor=tensor)
+    replica, data, found, _ = axis_sizes(config, devices, slices, cores)
+    assert (replica, found) == (slices, fsdp)
+    assert data == devices // (slices * fsdp * tensor)

@@ -147,6 +147,7 @@ def test_the_models_operations_are_those_of_the_compiled_step_within_two_per_cen
     assert 4 * model.flops_per_row(SMALL, T, P) == pytest.approx(counted, rel=0.02)
 
 
+@pytest.mark.slow
 def test_recomputation_counts_in_the_compiled_step_and_not_in_the_model():
     phase = PhaseConfig(records="none", global_batch=4)
     counted = _counted(dataclasses.replace(SMALL, remat="full"), phase)

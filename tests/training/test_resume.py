@@ -122,6 +122,7 @@ def test_p47_the_log_shows_the_hand_over_and_later_positions_learn_in_phase_2(st
     assert changed.all()
 
 
+@pytest.mark.slow
 def test_p47_positions_beyond_phase_1_keep_their_values_without_decay(runner, tmp_path):
     """Phase 1 alone, no weight decay: rows 16 to 31 of the position table stay as drawn."""
     stopped = runner(
@@ -137,7 +138,9 @@ def test_p47_positions_beyond_phase_1_keep_their_values_without_decay(runner, tm
     assert np.any(table[:16] != start[:16])
 
 
-@pytest.mark.parametrize(("signal", "code"), [("SIGTERM", 143), ("SIGINT", 130)])
+@pytest.mark.parametrize(
+    ("signal", "code"), [("SIGTERM", 143), pytest.param("SIGINT", 130, marks=pytest.mark.slow)]
+)
 def test_a_signal_saves_the_step_and_the_same_command_resumes(
     runner, straight, tmp_path, signal, code
 ):

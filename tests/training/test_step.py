@@ -21,7 +21,7 @@ def one_device() -> tuple[TrainState, list[dict[str, float]]]:
     return run([batch(0), batch(1), batch(2)])
 
 
-@pytest.mark.parametrize("devices", [2, 8])
+@pytest.mark.parametrize("devices", [pytest.param(2, marks=pytest.mark.slow), 8])
 def test_p60_p56_any_number_of_devices_gives_the_same_update(one_device, devices):
     """Uneven mask counts, dropout on: losses, gradients' norms and parameters agree."""
     state, reports = run([batch(0), batch(1), batch(2)], Setting(devices=devices))
@@ -30,7 +30,10 @@ def test_p60_p56_any_number_of_devices_gives_the_same_update(one_device, devices
         assert ours == pytest.approx(theirs, rel=1e-5)
 
 
-@pytest.mark.parametrize(("devices", "micro_batches"), [(1, 4), (2, 4), (4, 2)])
+@pytest.mark.parametrize(
+    ("devices", "micro_batches"),
+    [(1, 4), *(pytest.param(*each, marks=pytest.mark.slow) for each in ((2, 4), (4, 2)))],
+)
 def test_p61_p50_accumulation_equals_one_big_batch(one_device, devices, micro_batches):
     """Micro-batches are weighted by their masked tokens; the schedule counts updates."""
     state, reports = run(
@@ -106,6 +109,7 @@ def test_p57_every_parameter_changes_in_one_step_also_the_pooler():
         assert jnp.any(old != new), jax.tree_util.keystr(path)
 
 
+@pytest.mark.slow
 def test_scan_and_remat_give_the_same_update():
     state, _ = run([batch(0), batch(1)])
     for change in ({"scan_layers": False}, {"remat": "full"}, {"remat": "dots"}):
