@@ -14,7 +14,6 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +24,14 @@ import optax
 from jax.sharding import Mesh
 
 from bert_lamb.cli.overrides import load_config
-from bert_lamb.config import ModelConfig, ParallelConfig, PhaseConfig
+from bert_lamb.config import ModelConfig, ParallelConfig, PhaseConfig, PretrainConfig
 from bert_lamb.parallel.mesh import make_mesh, over_rows, replicated
-from bert_lamb.planning.chips import Chip, chip_of
-from bert_lamb.planning.compile import lower_phase
+from bert_lamb.planning.cache import default_folder
+from bert_lamb.planning.chips import chip_of
+from bert_lamb.planning.fitting import Figures, Workshop, fit_phase
+from bert_lamb.planning.plan import resolve_vocabulary
 from bert_lamb.planning.predict import Assumptions, predict
-from bert_lamb.planning.reading import StepReading, read_step
+from bert_lamb.planning.reading import read_step, usable_bytes
 from bert_lamb.planning.topology import compile_absent, topology_devices
 
 CONFIG = "configs/bert_large_64k_32k.py"
@@ -40,53 +41,61 @@ VOCABULARY = 30_522
 def main() -> int:
     """Compiles both steps of each phase and writes results.json and table.md."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--config", default=CONFIG)
     parser.add_argument("--topology", default="v3:32x32")
     parser.add_argument("--output", required=True, type=Path)
-    parser.add_argument("overrides", nargs="*", help="--config.KEY=VALUE of ours, behind --")
+    parser.add_argument("--cache", type=Path, default=default_folder(), help="for our readings")
     args = parser.parse_args()
-    config = load_config(args.config, [f"--config.model.vocab_size={VOCABULARY}", *args.overrides])
+    jax.config.update("jax_platforms", "cpu")
+    args.output.mkdir(parents=True, exist_ok=True)
+    config, _ = resolve_vocabulary(load_config(CONFIG, []), VOCABULARY)
     devices = topology_devices(args.topology)
-    chip = chip_of(devices[0])
     results: list[dict[str, Any]] = []
     for index, phase in enumerate(config.phases):
-        for name, lower in (
-            (
-                "bert_lamb",
-                lambda i=index: lower_phase(config, i, make_mesh(config.parallel, devices)),
-            ),
-            ("transformers", lambda p=phase: lower_peer(config.model, p, devices)),
-        ):
-            print(f"phase {index + 1}, {name}: compiling for {args.topology}", file=sys.stderr)
-            mesh = make_mesh(config.parallel if name == "bert_lamb" else ParallelConfig(), devices)
-            reading = _read(lower, mesh, chip)
-            results.append(_row(name, index, phase, reading, chip))
-    args.output.mkdir(parents=True, exist_ok=True)
-    found = {
-        "machine": machine.describe(), "config": args.config, "overrides": args.overrides,
-        "topology": args.topology, "versions": _versions(), "results": results,
-    }  # fmt: skip
-    (args.output / "results.json").write_text(json.dumps(found, indent=1) + "\n")
-    table = _table(results)
-    (args.output / "table.md").write_text(table)
-    print(table)
+        print(f"phase {index + 1}, for {args.topology}: ours", file=sys.stderr, flush=True)
+        results.append(_row("bert_lamb", index, phase, ours(config, index, devices, args.cache)))
+        print(f"phase {index + 1}: transformers", file=sys.stderr, flush=True)
+        results.append(_row("transformers", index, phase, peers(config.model, phase, devices)))
+        _write(args.output, args.topology, results)
+    print((args.output / "table.md").read_text(encoding="utf-8"))
     return 0
 
 
+def ours(config: PretrainConfig, index: int, devices: list[jax.Device], cache: Path) -> Figures:
+    """Returns the figures of our step, as `bert-lamb plan` has them."""
+    workshop = Workshop(
+        make_mesh(config.parallel, devices), chip_of(devices[0]), usable_bytes(devices[0]),
+        Assumptions(), cache, False, lambda line: print(line, file=sys.stderr, flush=True),
+    )  # fmt: skip
+    figures = fit_phase(config, index, workshop).figures
+    assert figures is not None, "the recipe fits"
+    return figures
+
+
+def peers(config: ModelConfig, phase: PhaseConfig, devices: list[jax.Device]) -> Figures:
+    """Compiles the peer's step and returns its figures."""
+    chip, mesh = chip_of(devices[0]), make_mesh(ParallelConfig(), devices)
+    began = time.perf_counter()
+    compiled = compile_absent(*lower_peer(config, phase, mesh))
+    reading = read_step(compiled, mesh, chip, time.perf_counter() - began)
+    return Figures(
+        reading.memory, reading.flops, reading.compiler_flops, reading.unknown_loops,
+        reading.compile_seconds, predict(reading, chip, Assumptions()),
+    )  # fmt: skip
+
+
 def lower_peer(
-    config: ModelConfig, phase: PhaseConfig, devices: list[jax.Device]
+    config: ModelConfig, phase: PhaseConfig, mesh: Mesh
 ) -> tuple[jax.stages.Lowered, dict[str, Any]]:
     """Lowers the peer's step, data parallel over all devices.
 
     Args:
         config: shape of the model, ours.
         phase: with the batch, its rows and predictions, ours.
-        devices: of the topology.
+        mesh: of data alone.
 
     Returns:
         The step and the compiler's options, of which it has none.
     """
-    mesh = make_mesh(ParallelConfig(), devices)
     network = _network(config)
     L, N = config.num_layers, config.num_heads
 
@@ -165,18 +174,8 @@ def _shapes(
     )
 
 
-def _read(
-    lower: Callable[[], tuple[jax.stages.Lowered, dict[str, Any]]], mesh: Mesh, chip: Chip
-) -> StepReading:
-    began = time.perf_counter()
-    compiled = compile_absent(*lower())
-    return read_step(compiled, mesh, chip, time.perf_counter() - began)
-
-
-def _row(
-    name: str, index: int, phase: PhaseConfig, reading: StepReading, chip: Chip
-) -> dict[str, Any]:
-    prediction = predict(reading, chip, Assumptions())
+def _row(name: str, index: int, phase: PhaseConfig, figures: Figures) -> dict[str, Any]:
+    prediction = figures.prediction
     assert prediction.seconds is not None, "choose a generation whose cycles are trusted"
     return {
         "step": name,
@@ -187,9 +186,18 @@ def _row(
         "communication_ms": 1e3 * (prediction.communication or 0),
         "exposed_ms": 1e3 * (prediction.exposed or 0),
         "kappa": prediction.kappa,
-        "peak_gib": reading.memory.peak / 2**30,
-        "compile_seconds": reading.compile_seconds,
+        "peak_gib": figures.memory.peak / 2**30,
+        "compile_seconds": figures.compile_seconds,
     }
+
+
+def _write(folder: Path, topology: str, results: list[dict[str, Any]]) -> None:
+    found = {
+        "machine": machine.describe(), "config": CONFIG, "topology": topology,
+        "versions": _versions(), "results": results,
+    }  # fmt: skip
+    (folder / "results.json").write_text(json.dumps(found, indent=1) + "\n")
+    (folder / "table.md").write_text(_table(results))
 
 
 def _table(results: list[dict[str, Any]]) -> str:

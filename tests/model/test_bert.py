@@ -161,6 +161,32 @@ def test_p26_rows_of_padding_alone_stay_finite_in_bfloat16_near_float32(small, p
     assert {leaf.dtype for leaf in abstract} == {jnp.dtype("bfloat16")}
 
 
+def test_the_fast_form_in_bfloat16_is_as_near_to_float32_as_the_plain_one(
+    small, params, make_batch
+):
+    """Outputs within 2e-2 of the plain form, the direction of the whole gradient within 1e-3."""
+    batch, key = make_batch(small, B=4, T=16, P=3), jax.random.key(7)
+
+    def run(**changes):
+        config = dataclasses.replace(small, scan_layers=True, **changes)
+        output, gradients = outputs_and_gradients(config, params, batch, key)
+        logits = np.asarray(output.mlm_logits[..., : small.vocab_size])
+        return logits, np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(gradients)])
+
+    exact, exact_gradient = run()
+    plain, plain_gradient = run(dtype="bfloat16", attention="plain")
+    fast, fast_gradient = run(dtype="bfloat16")
+    scale = np.abs(exact).max()
+    assert np.abs(fast - plain).max() < 2e-2 * scale
+    assert np.abs(fast - exact).max() < 1.5 * np.abs(plain - exact).max()
+
+    def turned(one, other):
+        return 1 - one @ other / np.linalg.norm(one) / np.linalg.norm(other)
+
+    assert turned(fast_gradient, plain_gradient) < 1e-3
+    assert turned(fast_gradient, exact_gradient) < 1e-3
+
+
 def test_p16_padded_vocabulary_never_wins_and_never_learns(make_batch):
     config = ModelConfig(
         vocab_size=30522, num_layers=1, hidden_size=16, num_heads=2, intermediate_size=16,
