@@ -4,7 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 CORPUS ?= python:
 
-.PHONY: help demo test test-all lint format parity-install measured-run clean
+.PHONY: help demo test test-all lint format parity-install tpu-install measured-run \
+	compile-configs plan-table compare-peer clean
 
 help:
 	@echo "make demo                      pretrain a tiny BERT on this machine's own English text"
@@ -13,6 +14,10 @@ help:
 	@echo "make test-all                  run all of it"
 	@echo "make lint                      format check, lint, types"
 	@echo "make parity-install            add PyTorch, transformers and Beam for their tests"
+	@echo "make tpu-install               add the TPU compiler, for the next three; none needs a TPU"
+	@echo "make compile-configs           compile every config for pods for its slice (hours)"
+	@echo "make plan-table                plan every row of Table 1 on its published chips (hours)"
+	@echo "make compare-peer              compile transformers' step beside ours, with parity-install"
 	@echo "make measured-run              the recorded one-hour run (needs WIKI= and BOOKS=)"
 	@echo "make clean                     remove the environment and runs/"
 
@@ -44,6 +49,18 @@ format: $(VENV)/installed
 
 parity-install: $(VENV)/installed
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,parity,beam]'
+
+tpu-install: $(VENV)/installed
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,tpu]'
+
+compile-configs: tpu-install
+	@$(BIN)/python scripts/compile_configs.py --output docs/results/configs_on_pods
+
+plan-table: tpu-install
+	@$(BIN)/python scripts/plan_table.py --output docs/results/plan_table1
+
+compare-peer: tpu-install parity-install
+	@JAX_PLATFORMS=cpu $(BIN)/python scripts/compare_peer.py --output docs/results/peer_flax
 
 measured-run: $(VENV)/installed
 	@BIN=$(BIN) scripts/measured_run.sh '$(WIKI)' '$(BOOKS)'
