@@ -5,6 +5,7 @@
 Compiles both phases of each row for the slice; needs libtpu (bert-lamb[tpu]) and no accelerator,
 and minutes for each compilation. Readings are kept (--cache), so an interrupted table goes on where
 it stopped. Writes results.json and table.md; predicted minutes stand beside the published ones.
+Rows that are there already and not asked for (--only) stay.
 """
 
 import argparse
@@ -51,16 +52,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     request = Request(folder=args.cache, quick=args.quick,
                       say=lambda line: print(line, file=sys.stderr, flush=True))  # fmt: skip
     args.output.mkdir(parents=True, exist_ok=True)
-    results = []
+    results = {result["config"]: result for result in kept(args.output)}
     for row in rows:
         print(f"{row.config} on {topology_of(row.chips)}", file=sys.stderr, flush=True)
         began = time.perf_counter()
         try:
-            results.append(plan_row(row, request))
+            found = plan_row(row, request)
         except ConfigError as error:
-            results.append({"config": row.config, "error": str(error)})
-        results[-1]["seconds_to_plan"] = time.perf_counter() - began
-        write(args.output, results, args.quick)
+            found = {"config": row.config, "error": str(error)}
+        found |= {"quick": args.quick, "seconds_to_plan": time.perf_counter() - began}
+        results[row.config] = found
+        write(args.output, [results[r.config] for r in TABLE_1 if r.config in results])
     print((args.output / "table.md").read_text(encoding="utf-8"))
     return 0
 
@@ -123,13 +125,18 @@ def cells(row: Row, plan: Plan, kappa: float) -> list[str]:
     return [row.config, batches, f"{row.chips:,}", *milliseconds, shares, f"{gib:.2f}", *time_cells]
 
 
-def write(folder: Path, results: Sequence[dict[str, Any]], quick: bool) -> None:
+def kept(folder: Path) -> list[dict[str, Any]]:
+    """Returns the rows that an earlier run has written."""
+    file = folder / "results.json"
+    return json.loads(file.read_text(encoding="utf-8"))["rows"] if file.exists() else []
+
+
+def write(folder: Path, results: Sequence[dict[str, Any]]) -> None:
     """Writes results.json and table.md."""
     values = {
         "machine": machine.describe(),
         "jax": jax.__version__,
         "libtpu": importlib.metadata.version("libtpu"),
-        "quick": quick,
         "rows": results,
     }
     (folder / "results.json").write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
@@ -138,9 +145,11 @@ def write(folder: Path, results: Sequence[dict[str, Any]], quick: bool) -> None:
         if "error" in result:
             lines.append(f"| {result['config']} | {result['error']} |" + " |" * 9)
         else:
-            lines.append("| " + " | ".join(result["cells"]) + " |")
-    note = "Predicted, not measured, by the method of docs/scaling.md"
-    note += "; drawn on a line through programs of few layers." if quick else "."
+            first, *cells = result["cells"]
+            lines.append("| " + " | ".join([first + " *" * result["quick"], *cells]) + " |")
+    note = "Predicted, not measured, by the method of docs/scaling.md."
+    if any(result["quick"] for result in results):
+        note += " Rows with a star are drawn on a line through programs of 2 and 4 layers."
     text = "\n".join([*lines, "", note])
     (folder / "table.md").write_text(text + "\n", encoding="utf-8")
 

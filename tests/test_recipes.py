@@ -1,6 +1,7 @@
 """Every file under configs/: it converts, its numbers are the published ones, and the docs' too."""
 
 import ast
+import json
 import math
 import re
 from pathlib import Path
@@ -258,3 +259,17 @@ def test_mlperfs_settings_in_the_docs_are_those_of_the_recipes():
         for column, key in columns.items():
             number = float(cells[column].replace(",", ""))
             assert number == getattr(recipes.MLPERF[batch], key), (batch, column)
+
+
+def test_predicted_minutes_in_the_documentation_are_those_of_the_recorded_plans():
+    planned = json.loads((ROOT / "docs/results/plan_table1/results.json").read_text())["rows"]
+    section = (ROOT / "docs/recipe.md").read_text().partition("## Predicted time")[2]
+    lines = [line for line in section.splitlines() if line.startswith("| `")]
+    expected = []
+    for row in planned:
+        star, (chips, minutes, published) = (
+            " *" * row["quick"],
+            (row["cells"][i] for i in (2, 7, 9)),
+        )
+        expected.append(f"| `{row['config']}`{star} | {chips} | {minutes} | {published} |")
+    assert lines == expected

@@ -39,12 +39,14 @@ def test_the_compiler_knows_the_slices(chips):
 
 def test_a_row_that_cannot_be_planned_stands_in_the_table_with_the_reason(tmp_path):
     results = [
-        {"config": "a", "error": "config.parallel.fsdp = 3: expected a divisor"},
-        {"config": "b", "cells": ["b", "1,024", "32", *["1"] * 8]},
+        {"config": "a", "error": "config.parallel.fsdp = 3: expected a divisor", "quick": True},
+        {"config": "b", "cells": ["b", "1,024", "32", *["1"] * 8], "quick": True},
     ]
-    plan_table.write(tmp_path, results, quick=True)
+    plan_table.write(tmp_path, results)
+    assert plan_table.kept(tmp_path) == results
     lines = (tmp_path / "table.md").read_text().splitlines()
     assert len({line.count("|") for line in lines if line.startswith("|")}) == 1
     assert "| a | config.parallel.fsdp = 3: expected a divisor |" in lines[2]
     assert lines[-1].startswith("Predicted, not measured")
-    assert "few layers" in lines[-1]
+    assert "| b * | 1,024 |" in lines[3]
+    assert "2 and 4 layers" in lines[-1]
