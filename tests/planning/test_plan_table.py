@@ -37,6 +37,7 @@ def test_the_compiler_knows_the_slices(chips):
     assert len(topology_devices(plan_table.topology_of(chips))) == 2 * chips
 
 
+@needs_libtpu
 def test_a_row_that_cannot_be_planned_stands_in_the_table_with_the_reason(tmp_path):
     results = [
         {"config": "a", "error": "config.parallel.fsdp = 3: expected a divisor", "quick": True},
