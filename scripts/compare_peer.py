@@ -22,20 +22,20 @@ import jax.numpy as jnp
 import machine
 import optax
 from jax.sharding import Mesh
+from plan_table import CONFIGS, VOCABULARY
 
 from bert_lamb.cli.overrides import load_config
 from bert_lamb.config import ModelConfig, ParallelConfig, PhaseConfig, PretrainConfig
 from bert_lamb.parallel.mesh import make_mesh, over_rows, replicated
 from bert_lamb.planning.cache import default_folder
 from bert_lamb.planning.chips import chip_of
-from bert_lamb.planning.fitting import Figures, Workshop, fit_phase
-from bert_lamb.planning.plan import resolve_vocabulary
+from bert_lamb.planning.fitting import Figures, fit_phase
+from bert_lamb.planning.plan import Request, resolve_vocabulary, workshop_on
 from bert_lamb.planning.predict import Assumptions, predict
-from bert_lamb.planning.reading import read_step, usable_bytes
+from bert_lamb.planning.reading import read_step
 from bert_lamb.planning.topology import compile_absent, topology_devices
 
-CONFIG = "configs/bert_large_64k_32k.py"
-VOCABULARY = 30_522
+CONFIG = CONFIGS / "bert_large_64k_32k.py"
 
 
 def main() -> int:
@@ -47,7 +47,7 @@ def main() -> int:
     args = parser.parse_args()
     jax.config.update("jax_platforms", "cpu")
     args.output.mkdir(parents=True, exist_ok=True)
-    config, _ = resolve_vocabulary(load_config(CONFIG, []), VOCABULARY)
+    config, _ = resolve_vocabulary(load_config(str(CONFIG), []), VOCABULARY)
     devices = topology_devices(args.topology)
     results: list[dict[str, Any]] = []
     for index, phase in enumerate(config.phases):
@@ -62,11 +62,8 @@ def main() -> int:
 
 def ours(config: PretrainConfig, index: int, devices: list[jax.Device], cache: Path) -> Figures:
     """Returns the figures of our step, as `bert-lamb plan` has them."""
-    workshop = Workshop(
-        make_mesh(config.parallel, devices), chip_of(devices[0]), usable_bytes(devices[0]),
-        Assumptions(), cache, False, lambda line: print(line, file=sys.stderr, flush=True),
-    )  # fmt: skip
-    figures = fit_phase(config, index, workshop).figures
+    request = Request(folder=cache, say=lambda line: print(line, file=sys.stderr, flush=True))
+    figures = fit_phase(config, index, workshop_on(config, devices, request)).figures
     assert figures is not None, "the recipe fits"
     return figures
 
@@ -193,7 +190,7 @@ def _row(name: str, index: int, phase: PhaseConfig, figures: Figures) -> dict[st
 
 def _write(folder: Path, topology: str, results: list[dict[str, Any]]) -> None:
     found = {
-        "machine": machine.describe(), "config": CONFIG, "topology": topology,
+        "machine": machine.describe(), "config": CONFIG.name, "topology": topology,
         "versions": _versions(), "results": results,
     }  # fmt: skip
     (folder / "results.json").write_text(json.dumps(found, indent=1) + "\n")

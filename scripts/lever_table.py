@@ -18,17 +18,15 @@ from typing import Any
 
 import jax
 import machine
+from plan_table import CONFIGS, VOCABULARY
 
 from bert_lamb.cli.overrides import load_config
-from bert_lamb.parallel.mesh import make_mesh
 from bert_lamb.planning.cache import default_folder
-from bert_lamb.planning.chips import chip_of
-from bert_lamb.planning.fitting import Fit, Workshop, fit_phase
-from bert_lamb.planning.plan import Request, resolve_vocabulary
-from bert_lamb.planning.reading import usable_bytes
+from bert_lamb.planning.fitting import Fit, fit_phase
+from bert_lamb.planning.plan import Request, resolve_vocabulary, workshop_on
 from bert_lamb.planning.topology import topology_devices
 
-CONFIG = Path(__file__).resolve().parents[1] / "configs" / "bert_large_64k_32k.py"
+CONFIG = CONFIGS / "bert_large_64k_32k.py"
 TOPOLOGY = "v3:32x32"
 LEVERS: dict[str, dict[str, Any]] = {
     "as configured": {},
@@ -70,14 +68,10 @@ def main() -> int:
 def predicted(changes: dict[str, Any], index: int, cache: Path) -> Fit:
     """Compiles one phase with some keys changed, few layers at a time."""
     overrides = [f"--config.{key}={value}" for key, value in changes.items()]
-    config, _ = resolve_vocabulary(load_config(str(CONFIG), overrides), 30_522)
+    config, _ = resolve_vocabulary(load_config(str(CONFIG), overrides), VOCABULARY)
     devices = topology_devices(TOPOLOGY)
     request = Request(folder=cache, quick=True, say=lambda line: print(line, file=sys.stderr))
-    workshop = Workshop(
-        make_mesh(config.parallel, devices), chip_of(devices[0]), usable_bytes(devices[0]),
-        request.assumptions, request.folder, request.quick, request.say,
-    )  # fmt: skip
-    return fit_phase(config, index, workshop)
+    return fit_phase(config, index, workshop_on(config, devices, request))
 
 
 def _row(name: str, phase: int, fit: Fit) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
-from bert_lamb.config.checks import require as _require
+from bert_lamb.config.checks import require
 from bert_lamb.config.optimization import OptimizerConfig, PhaseConfig
 
 
@@ -62,9 +62,7 @@ class ModelConfig:
     attention: Literal["plain", "compact"] = "compact"
 
     def __post_init__(self) -> None:
-        _require(
-            self.vocab_size >= 0, "vocab_size", self.vocab_size, "0 (from the records) or more"
-        )
+        require(self.vocab_size >= 0, "vocab_size", self.vocab_size, "0 (from the records) or more")
         for key in (
             "num_layers",
             "hidden_size",
@@ -74,17 +72,17 @@ class ModelConfig:
             "type_vocab_size",
             "vocab_multiple",
         ):
-            _require(getattr(self, key) >= 1, key, getattr(self, key), "at least 1")
-        _require(
+            require(getattr(self, key) >= 1, key, getattr(self, key), "at least 1")
+        require(
             self.hidden_size % self.num_heads == 0,
             "hidden_size",
             self.hidden_size,
             f"a multiple of num_heads = {self.num_heads}",
         )
         for key in ("hidden_dropout", "attention_dropout"):
-            _require(0 <= getattr(self, key) < 1, key, getattr(self, key), "a rate in [0, 1)")
-        _require(self.layer_norm_eps > 0, "layer_norm_eps", self.layer_norm_eps, "more than 0")
-        _require(self.init_stddev > 0, "init_stddev", self.init_stddev, "more than 0")
+            require(0 <= getattr(self, key) < 1, key, getattr(self, key), "a rate in [0, 1)")
+        require(self.layer_norm_eps > 0, "layer_norm_eps", self.layer_norm_eps, "more than 0")
+        require(self.init_stddev > 0, "init_stddev", self.init_stddev, "more than 0")
 
 
 # Sizes of Turc et al., "Well-Read Students Learn Better" (arXiv 1908.08962), and of Devlin et al.
@@ -133,16 +131,16 @@ class MaskingConfig:
     static: bool = False
 
     def __post_init__(self) -> None:
-        _require(0 < self.probability < 1, "probability", self.probability, "a share in (0, 1)")
+        require(0 < self.probability < 1, "probability", self.probability, "a share in (0, 1)")
         for key in ("mask_share", "random_share"):
-            _require(0 <= getattr(self, key) <= 1, key, getattr(self, key), "a share in [0, 1]")
-        _require(
+            require(0 <= getattr(self, key) <= 1, key, getattr(self, key), "a share in [0, 1]")
+        require(
             self.mask_share + self.random_share <= 1,
             "mask_share",
             self.mask_share,
             f"at most 1 - random_share = {1 - self.random_share:g}",
         )
-        _require(1 <= self.ngram <= 16, "ngram", self.ngram, "1 (no spans) to 16 words")
+        require(1 <= self.ngram <= 16, "ngram", self.ngram, "1 (no spans) to 16 words")
 
 
 @dataclass(frozen=True)
@@ -157,7 +155,7 @@ class DataConfig:
     on_damage: str = "stop"
 
     def __post_init__(self) -> None:
-        _require(self.on_damage in ("stop", "skip"), "on_damage", self.on_damage, "stop or skip")
+        require(self.on_damage in ("stop", "skip"), "on_damage", self.on_damage, "stop or skip")
 
 
 @dataclass(frozen=True)
@@ -200,11 +198,11 @@ class ParallelConfig:
             value = getattr(self, key)
             ring = key == "fsdp" and value == 0
             expected = "at least 1, or -1" + ", or 0 for a ring" * (key == "fsdp")
-            _require(value == -1 or value >= 1 or ring, key, value, expected)
+            require(value == -1 or value >= 1 or ring, key, value, expected)
         rest = [key for key in ("data", "fsdp", "tensor") if getattr(self, key) == -1]
         for key in rest[1:]:
-            _require(False, key, -1, f"a number, since {rest[0]} is -1")
-        _require(self.stall_seconds >= 0, "stall_seconds", self.stall_seconds, "0 or more")
+            require(False, key, -1, f"a number, since {rest[0]} is -1")
+        require(self.stall_seconds >= 0, "stall_seconds", self.stall_seconds, "0 or more")
 
 
 @dataclass(frozen=True)
@@ -220,8 +218,8 @@ class CheckpointConfig:
     keep: int = 3
 
     def __post_init__(self) -> None:
-        _require(self.every_steps >= 1, "every_steps", self.every_steps, "at least 1")
-        _require(self.keep >= 1, "keep", self.keep, "at least 1")
+        require(self.every_steps >= 1, "every_steps", self.every_steps, "at least 1")
+        require(self.keep >= 1, "keep", self.keep, "at least 1")
 
 
 @dataclass(frozen=True)
@@ -241,9 +239,9 @@ class EvaluationConfig:
     max_examples: int = 0
 
     def __post_init__(self) -> None:
-        _require(self.every_steps >= 0, "every_steps", self.every_steps, "0 or more")
-        _require(self.batch >= 1, "batch", self.batch, "at least 1")
-        _require(self.max_examples >= 0, "max_examples", self.max_examples, "0 or more")
+        require(self.every_steps >= 0, "every_steps", self.every_steps, "0 or more")
+        require(self.batch >= 1, "batch", self.batch, "at least 1")
+        require(self.max_examples >= 0, "max_examples", self.max_examples, "0 or more")
 
 
 @dataclass(frozen=True)
@@ -262,7 +260,7 @@ class LoggingConfig:
     trust_ratios: bool = False
 
     def __post_init__(self) -> None:
-        _require(self.every_steps >= 1, "every_steps", self.every_steps, "at least 1")
+        require(self.every_steps >= 1, "every_steps", self.every_steps, "at least 1")
 
 
 @dataclass(frozen=True)
@@ -290,17 +288,17 @@ class PretrainConfig:
     init_from: str = ""
 
     def __post_init__(self) -> None:
-        _require(len(self.phases) >= 1, "phases", self.phases, "at least one phase")
-        _require(0 <= self.seed < 2**32, "seed", self.seed, "an integer in [0, 2**32)")
-        _require(self.nonfinite_limit >= 1, "nonfinite_limit", self.nonfinite_limit, "at least 1")
+        require(len(self.phases) >= 1, "phases", self.phases, "at least one phase")
+        require(0 <= self.seed < 2**32, "seed", self.seed, "an integer in [0, 2**32)")
+        require(self.nonfinite_limit >= 1, "nonfinite_limit", self.nonfinite_limit, "at least 1")
         for i, phase in enumerate(self.phases):
-            _require(
+            require(
                 phase.seq_length <= self.model.max_positions,
                 f"phases[{i}].seq_length",
                 phase.seq_length,
                 f"at most model.max_positions = {self.model.max_positions}",
             )
-        _require(
+        require(
             not (self.logging.trust_ratios and self.optimizer.name == "adamw"),
             "logging.trust_ratios",
             self.logging.trust_ratios,

@@ -1,4 +1,6 @@
-"""The two parametrized layers of BERT, affine map and LayerNorm, and its activation.
+"""What the blocks of BERT are made of: affine maps, LayerNorm, the activation, the word table.
+
+LayerNorm and both uses of the word table (lookup, decode) have backward passes of their own.
 
 Parameters are float32 whatever the compute dtype; they are cast where they are used, so the
 gradient that reaches the optimizer is float32 too.

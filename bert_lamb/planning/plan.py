@@ -1,9 +1,11 @@
 """What a configuration will do, and what that takes on a named topology."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+import jax
 
 from bert_lamb import model
 from bert_lamb.config import ConfigError, PhaseConfig, PretrainConfig
@@ -196,12 +198,8 @@ def plan_on(config: PretrainConfig, source: str, topology: str, request: Request
     """
     plan = plan_run(config, source)
     devices = topology_devices(topology)
-    mesh, chip = make_mesh(config.parallel, devices), chip_of(devices[0])
-    check_devices(config, row_devices(mesh))
-    workshop = Workshop(
-        mesh, chip, usable_bytes(devices[0]), request.assumptions, request.folder, request.quick,
-        request.say,
-    )  # fmt: skip
+    workshop = workshop_on(config, devices, request)
+    mesh, chip = workshop.mesh, workshop.chip
     machine = Machine(
         topology=topology,
         device_kind=chip.device_kind,
@@ -218,6 +216,22 @@ def plan_on(config: PretrainConfig, source: str, topology: str, request: Request
     )
     plan = dataclasses.replace(plan, phases=phases, machine=machine, quick=request.quick)
     return _priced(plan, machine, request.price)
+
+
+def workshop_on(
+    config: PretrainConfig, devices: Sequence[jax.Device], request: Request
+) -> Workshop:
+    """Returns what compiling the phases of a run for `devices` takes.
+
+    Raises:
+        ConfigError: if the configuration does not fit so many devices.
+    """
+    mesh = make_mesh(config.parallel, devices)
+    check_devices(config, row_devices(mesh))
+    return Workshop(
+        mesh, chip_of(devices[0]), usable_bytes(devices[0]), request.assumptions, request.folder,
+        request.quick, request.say,
+    )  # fmt: skip
 
 
 def _phase(config: PretrainConfig, phase: PhaseConfig, manifest: Manifest | None) -> PhasePlan:

@@ -158,8 +158,6 @@ class _SentencePieceAligner:
 
     def __init__(self, tokenizer: SentencePiece) -> None:
         self._tokenizer = tokenizer
-        # The library's processor: the interface of the tokenizers has no offsets.
-        self._core = tokenizer._core
         options = tokenizer.options
         self._origins = None if options is None else _Origins(lambda t: normalize(t, options))
 
@@ -173,14 +171,14 @@ class _SentencePieceAligner:
         else:
             given = normalize(text, self._options)
             lows, highs = self._origins.of(text, len(given))
-        found = self._core.encode(given, return_type="offset_mapping")
-        pieces, places = found["pieces"], _whole_characters(found["pieces"], found["offsets"])
+        ids, pieces, places = self._tokenizer.encode_with_places(given)
+        places = _whole_characters(pieces, places)
         starts, ends = [], []
         for piece, (begin, end) in zip(pieces, places, strict=True):
             low, high = _without_space(given, begin, end) if SPACE_MARK in piece else (begin, end)
             starts.append(lows[low] if low < len(given) else len(text))
             ends.append(highs[high - 1] if high else 0)
-        return list(found["ids"]), starts, ends
+        return ids, starts, ends
 
     @property
     def _options(self) -> TextOptions:

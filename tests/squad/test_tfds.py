@@ -110,7 +110,9 @@ def test_data_sets_of_tfds_are_those_of_the_files(prepare, tmp_path):
     whole = shard.read_bytes()
     for damaged in (whole[: len(whole) // 2], b"x" * len(whole)):
         shard.write_bytes(damaged)
-        with pytest.raises(DataError, match=r"squad-validation\.\S*(, example 0)?: cannot be read"):
+        with pytest.raises(
+            DataError, match=r"squad-validation\.\S*(, examples from 0)?: cannot be read"
+        ):
             read_dataset(f"tfds:squad/v1.1@validation?data_dir={tmp_path / 'tfds'}")
 
 

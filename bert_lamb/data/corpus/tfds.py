@@ -64,10 +64,26 @@ class TfdsSplit:
         Raises:
             DataError: if the shard is damaged or its examples do not fit the features.
         """
+        rows = Rows(self.file, self.on_error)
+        for row, example in self.examples():
+            id, title = _scalar(example.get("id")), _scalar(example.get("title"))
+            yield from rows.documents(row, id, title, _scalar(example[self.text_field]), stats)
+        stats.files += 1
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Names of the features of an example."""
+        return tuple(_builder(self.folder).info.features)
+
+    def examples(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Yields the examples of the stretch as TFDS gives them, with their numbers in the shard.
+
+        Raises:
+            DataError: as `read`.
+        """
         from array_record.python.array_record_module import ArrayRecordReader
 
         features = _builder(self.folder).info.features
-        rows = Rows(self.file, self.on_error)
         with _tfds_errors(f"{self.file}: cannot be read"):
             reader = ArrayRecordReader(self.file)
             if reader.num_records() < self.skip + self.take:
@@ -79,13 +95,9 @@ class TfdsSplit:
                 with _tfds_errors(f"{self.file}, examples from {first}: cannot be read"):
                     records = reader.read(list(batch))
                     examples = [features.deserialize_example_np(record) for record in records]
-                for row, example in zip(batch, examples, strict=True):
-                    id, title = _scalar(example.get("id")), _scalar(example.get("title"))
-                    text = _scalar(example[self.text_field])
-                    yield from rows.documents(row, id, title, text, stats)
+                yield from zip(batch, examples, strict=True)
         finally:
             reader.close()
-        stats.files += 1
 
 
 def open_tfds(source: str, on_error: OnError, text_field: str) -> tuple[TfdsSplit, ...]:

@@ -97,6 +97,15 @@ class SentencePiece(Tokenizer):
             return self._core.encode(list(texts), num_threads=1)
         return [self._known.ids(text.split(" ")).tolist() for text in texts]
 
+    def encode_with_places(self, text: str) -> tuple[list[int], list[str], list[tuple[int, int]]]:
+        """Returns ids, pieces and places of a text that is already as `options` make it.
+
+        A place is where a piece begins and ends in `text`, as the library has it: of the pieces
+        for the bytes of one character, the last has the place and the others an empty one.
+        """
+        found = self._core.encode(text, return_type="offset_mapping")
+        return list(found["ids"]), list(found["pieces"]), list(found["offsets"])
+
     def count_removed(self, text: str) -> int:
         """Counts the characters that leave no trace; 0 for a model with its own normalizer."""
         return 0 if self.options is None else count_removed(text, keep_joiners=True)
