@@ -27,9 +27,10 @@ import machine
 from bert_lamb.cli.overrides import load_config
 from bert_lamb.config import MaskingConfig, ParallelConfig, PhaseConfig, PretrainConfig
 from bert_lamb.data.batches.pipeline import Batch, train_batches
+from bert_lamb.model import pretraining
 from bert_lamb.parallel.batches import put_batch
 from bert_lamb.parallel.mesh import make_mesh
-from bert_lamb.training import preflight
+from bert_lamb.training.pretraining import resolve
 from bert_lamb.training.program import compile_step
 from bert_lamb.training.start import initial_state, lay_out
 
@@ -93,10 +94,11 @@ def share_of_step(config: PretrainConfig, index: int, rounds: int) -> dict[str, 
     """Measures a batch and a training step on it in turns."""
     phase = config.phases[index]
     mesh = make_mesh(ParallelConfig(), jax.local_devices()[:1])
-    state = initial_state(config)
+    objective = pretraining(config.model)
+    state = initial_state(config, objective)
     stream = batches(phase, config.masking, phase.global_batch, 0)
     batch = put_batch(next(stream), mesh)
-    train = compile_step(config, index, lay_out(config.model, mesh), state, batch)
+    train = compile_step(config, objective, index, lay_out(objective, mesh), state, batch)
     jax.block_until_ready(train(state, batch))
     inputs, steps = [], []
     for _ in range(rounds):
@@ -117,7 +119,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--rows", type=int, default=256, help="rows of a batch for the rates")
     args = parser.parse_args()
-    config, _ = preflight.resolve(load_config(args.config, []))
+    config, _ = resolve(load_config(args.config, []))
     results: dict[str, Any] = {"machine": machine.describe(), "rows": args.rows, "phases": []}
     for index, phase in enumerate(config.phases):
         before = machine.peak_bytes()

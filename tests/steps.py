@@ -15,6 +15,7 @@ from bert_lamb.config import (
     PhaseConfig,
     PretrainConfig,
 )
+from bert_lamb.model import pretraining
 from bert_lamb.parallel.batches import put_batch
 from bert_lamb.parallel.layout import Layout
 from bert_lamb.parallel.mesh import make_mesh, row_devices
@@ -77,10 +78,16 @@ def batch(seed: int = 0, masks: Any = None) -> dict[str, np.ndarray]:
 def compiled(setting: Setting) -> tuple[jax.stages.Compiled, TrainState, Layout]:
     """The step, the state before the first one, and where it lies."""
     config = config_of(setting)
-    layout = lay_out(config.model, make_mesh(config.parallel, jax.devices()[: setting.devices]))
-    lies = jax.tree.map(lambda x: x.sharding, state_shapes(config, layout))
-    state = jit(functools.partial(initial_state, config), out_shardings=lies)()
-    step = jit(phase_step(config, 0, layout), out_shardings=(lies, None))
+    layout = lay_out(
+        pretraining(config.model), make_mesh(config.parallel, jax.devices()[: setting.devices])
+    )
+    lies = jax.tree.map(
+        lambda x: x.sharding, state_shapes(config, pretraining(config.model), layout)
+    )
+    state = jit(
+        functools.partial(initial_state, config, pretraining(config.model)), out_shardings=lies
+    )()
+    step = jit(phase_step(config, pretraining(config.model), 0, layout), out_shardings=(lies, None))
     return step.lower(state, put_batch(batch(), layout.mesh)).compile(), state, layout
 
 

@@ -11,11 +11,12 @@ ROOT = Path(bert_lamb.__file__).parent
 LAYERS = {
     "__init__": 0, "config": 0,
     "optim": 1, "model": 1, "data": 1, "recipes": 1,
-    "parallel": 2,
+    "parallel": 2, "interop": 2,
     "evaluation": 3,
     "training": 4,
-    "planning": 5, "squad": 5,
-    "cli": 6,
+    "planning": 5, "squad": 5, "glue": 5,
+    "finetuning": 6,
+    "cli": 7,
 }  # fmt: skip
 OUTSIDE = {"optim": {"jax", "optax"}}  # all that these rooms may take from other packages
 

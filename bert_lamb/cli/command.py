@@ -13,6 +13,7 @@ from typing import Any
 
 import bert_lamb
 from bert_lamb.cli.data import add_data
+from bert_lamb.cli.glue import add_glue
 from bert_lamb.cli.plan import add_plan
 from bert_lamb.cli.runs import add_evaluate, add_fill_mask, add_inspect, add_pretrain
 from bert_lamb.cli.squad import add_squad
@@ -120,4 +121,5 @@ def _parser() -> argparse.ArgumentParser:
     add_fill_mask(verbs)
     add_inspect(verbs)
     add_squad(verbs)
+    add_glue(verbs)
     return parser

@@ -6,12 +6,19 @@ import runpy
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from bert_lamb.config import ConfigError, PretrainConfig, from_dict, to_dict
 
+Config = TypeVar("Config")
+
 
 def load_config(path: str, overrides: Sequence[str]) -> PretrainConfig:
+    """Evaluates the config file of a pretraining run, see `load_config_as`."""
+    return load_config_as(PretrainConfig, path, overrides)
+
+
+def load_config_as(kind: type[Config], path: str, overrides: Sequence[str]) -> Config:
     """Evaluates a config file, fills in the defaults and applies `--config.KEY=VALUE` overrides.
 
     The file is checked first, so that ml_collections, which parses the overrides by the types it
@@ -20,7 +27,7 @@ def load_config(path: str, overrides: Sequence[str]) -> PretrainConfig:
     from absl import flags
     from ml_collections import ConfigDict, config_flags
 
-    from_file = from_dict(PretrainConfig, _run_config_file(path))
+    from_file = from_dict(kind, _run_config_file(path))
     for override in overrides:
         _check_override(override, to_dict(from_file))
     values, argv = flags.FlagValues(), ["bert-lamb", *overrides]
@@ -34,10 +41,10 @@ def load_config(path: str, overrides: Sequence[str]) -> PretrainConfig:
         raise ConfigError(f"{' '.join(overrides)}: {text}") from None
     if rest:
         raise ConfigError(f"unknown arguments: {' '.join(rest)}")
-    return from_dict(PretrainConfig, values.config.to_dict())
+    return from_dict(kind, values.config.to_dict())
 
 
-def as_flags(config: PretrainConfig) -> list[str]:
+def as_flags(config: Any) -> list[str]:
     """Returns every key of a configuration as the flag that sets it.
 
     Lists of values and None, which no flag can set, stand behind a #.

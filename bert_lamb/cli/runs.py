@@ -2,9 +2,14 @@
 
 import argparse
 import json
+from typing import TYPE_CHECKING
 
-from bert_lamb.cli.overrides import as_flags, load_config
+from bert_lamb.cli.training import add_training, train
 from bert_lamb.cli.verbs import OK, add_verb, workdir
+from bert_lamb.config import PretrainConfig
+
+if TYPE_CHECKING:
+    from bert_lamb.training.trainer import Outcome
 
 
 def add_pretrain(verbs: argparse._SubParsersAction) -> None:
@@ -14,31 +19,8 @@ def add_pretrain(verbs: argparse._SubParsersAction) -> None:
         "bert-lamb pretrain --config=configs/demo.py --workdir=runs/mine \\\n"
         "      --config.optimizer.weight_decay=0.02 --config.phases[0].steps=100",
     )  # fmt: skip
-    pretrain.add_argument(
-        "--config", required=True, metavar="FILE",
-        help="Python file whose get_config() returns the configuration; a number, flag or text "
-        "in it is set on the command line as --config.KEY=VALUE",
-    )  # fmt: skip
-    pretrain.add_argument(
-        "--workdir", required=True, type=workdir,
-        help="folder for checkpoints, metrics.jsonl and TensorBoard files; the same command with "
-        "the same folder resumes",
-    )  # fmt: skip
-    pretrain.add_argument(
-        "--dry-run", action="store_true", help="check everything, print the phases, do not train"
-    )
-    pretrain.add_argument(
-        "--print-config", action="store_true",
-        help="print every key with its value, as the command line takes it; do not train",
-    )  # fmt: skip
-    hosts = pretrain.add_argument_group(
-        "several hosts", "run the same command on each; these are for where the platform (Cloud "
-        "TPU, GKE, Slurm, Open MPI) does not tell them of each other",
-    )  # fmt: skip
-    hosts.add_argument("--coordinator", metavar="HOST:PORT", help="of process 0, a free port there")
-    hosts.add_argument("--num-processes", type=int, metavar="N", help="processes of the job")
-    hosts.add_argument("--process-id", type=int, metavar="I", help="this one, from 0")
-    pretrain.set_defaults(verb=_pretrain, takes_overrides=True)
+    add_training(pretrain)
+    pretrain.set_defaults(verb=_pretrain)
 
 
 def add_evaluate(verbs: argparse._SubParsersAction) -> None:
@@ -89,26 +71,17 @@ def add_inspect(verbs: argparse._SubParsersAction) -> None:
 
 
 def _pretrain(args: argparse.Namespace) -> int:
-    from bert_lamb.parallel.hosts import is_first
-    from bert_lamb.parallel.joining import join
-    from bert_lamb.training.trainer import describe_run, pretrain
+    def run(config: PretrainConfig) -> "Outcome":
+        from bert_lamb.training.pretraining import pretrain
 
-    join(args.coordinator, args.num_processes, args.process_id)
-    config = load_config(args.config, args.config_flags)
-    if args.print_config:
-        print("\n".join(as_flags(config)))
-        return OK
-    if args.dry_run:
-        print(describe_run(config))
-        return OK
-    outcome = pretrain(config, args.workdir)
-    say = print if is_first() else (lambda _: None)
-    if outcome.stopped_by is not None:
-        say(f"stopped by signal {outcome.stopped_by} after step {outcome.step}, which is saved; "
-            "the same command resumes")  # fmt: skip
-        return 128 + outcome.stopped_by
-    say(f"done: checkpoints, metrics.jsonl and tensorboard/ are in {args.workdir}")
-    return OK
+        return pretrain(config, args.workdir)
+
+    def describe(config: PretrainConfig) -> str:
+        from bert_lamb.training.pretraining import describe_pretraining
+
+        return describe_pretraining(config)
+
+    return train(args, PretrainConfig, run, describe)
 
 
 def _evaluate(args: argparse.Namespace) -> int:

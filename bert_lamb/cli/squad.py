@@ -5,6 +5,7 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
+from bert_lamb.cli.squad_model import add_ask, add_predict, add_train
 from bert_lamb.cli.verbs import OK, add_verb
 
 if TYPE_CHECKING:
@@ -14,8 +15,11 @@ if TYPE_CHECKING:
 def add_squad(verbs: argparse._SubParsersAction) -> None:
     """Adds `squad` with its steps."""
     squad = add_verb(verbs, "squad", "answer the questions of SQuAD, and score answers",
-                     "bert-lamb squad evaluate --help")  # fmt: skip
+                     "bert-lamb squad train --help")  # fmt: skip
     steps = squad.add_subparsers(metavar="STEP", required=True)
+    add_train(steps)
+    add_predict(steps)
+    add_ask(steps)
     _add_evaluate(steps)
     _add_inspect(steps)
 

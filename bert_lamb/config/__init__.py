@@ -9,7 +9,7 @@ the whole.
 
 from bert_lamb.config.checks import ConfigError
 from bert_lamb.config.conversion import differences, from_dict, to_dict
-from bert_lamb.config.optimization import OptimizerConfig, PhaseConfig
+from bert_lamb.config.optimization import OptimizerConfig, PhaseConfig, TrainingPhase
 from bert_lamb.config.sections import (
     PRESETS,
     CheckpointConfig,
@@ -20,6 +20,7 @@ from bert_lamb.config.sections import (
     ModelConfig,
     ParallelConfig,
     PretrainConfig,
+    RunConfig,
 )
 
 __all__ = [
@@ -35,6 +36,8 @@ __all__ = [
     "ParallelConfig",
     "PhaseConfig",
     "PretrainConfig",
+    "RunConfig",
+    "TrainingPhase",
     "differences",
     "from_dict",
     "to_dict",

@@ -37,7 +37,7 @@ def from_dict(cls: type[T], values: Mapping[str, Any], path: str = "config") -> 
     converted = {key: _convert(hints[key], value, f"{path}.{key}") for key, value in values.items()}
     try:
         return cls(**converted)
-    except ConfigError as error:
+    except ValueError as error:  # sections of other folders have errors of their own
         raise ConfigError(f"{path}.{error}") from None
 
 

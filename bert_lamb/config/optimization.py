@@ -136,15 +136,13 @@ def _check_bounds(key: str, bounds: tuple[float, ...] | None) -> None:
 
 
 @dataclass(frozen=True)
-class PhaseConfig:
-    """One phase of the run: its batches, its learning rate and what it inherits.
+class TrainingPhase:
+    """One phase of a run: its batches, its learning rate and what it inherits.
 
     Attributes:
-        records: directory of the records (`bert-lamb data build`), local or gs://.
-        seq_length: tokens per row T; equals the records' length.
+        seq_length: tokens per row T.
         global_batch: rows per optimizer update over all devices.
         steps: optimizer updates in this phase.
-        max_predictions: masked positions per row P (a static shape).
         peak_lr: learning rate at the end of the warm-up.
         warmup_steps: updates of linear warm-up from 0.
         constant_steps: updates at the peak between warm-up and decay, as LANS has them; only with
@@ -162,14 +160,11 @@ class PhaseConfig:
             (with the update count of their bias correction).
         max_rows_per_device: rows of one forward and backward pass; a larger share of the batch is
             accumulated. 0 takes the whole share at once.
-        heldout: directory of records to evaluate on; "" skips evaluation in this phase.
     """
 
-    records: str = ""
     seq_length: int = 128
     global_batch: int = 32
     steps: int = 1000
-    max_predictions: int = 20
     peak_lr: float = 1e-3
     warmup_steps: int = 100
     constant_steps: int = 0
@@ -180,18 +175,11 @@ class PhaseConfig:
     schedule_from: int = 0
     carry: Literal["weights", "weights_and_moments"] = "weights"
     max_rows_per_device: int = 0
-    heldout: str = ""
 
     def __post_init__(self) -> None:
         require(self.seq_length >= 8, "seq_length", self.seq_length, "at least 8 tokens")
-        for key in ("global_batch", "steps", "max_predictions"):
+        for key in ("global_batch", "steps"):
             require(getattr(self, key) >= 1, key, getattr(self, key), "at least 1")
-        require(
-            self.max_predictions <= self.seq_length - 2,
-            "max_predictions",
-            self.max_predictions,
-            f"at most seq_length - 2 = {self.seq_length - 2}",
-        )
         self._check_rates()
         require(
             self.max_rows_per_device >= 0,
@@ -240,4 +228,28 @@ class PhaseConfig:
             f"between 0 and the {rest} updates after the warm-up"
             if continuous
             else f'0, since decay_form = "{self.decay_form}"',
+        )
+
+
+@dataclass(frozen=True)
+class PhaseConfig(TrainingPhase):
+    """One phase of pretraining: a `TrainingPhase` with its records, whose rows have `seq_length`.
+
+    Attributes:
+        records: directory of the records (`bert-lamb data build`), local or gs://.
+        max_predictions: masked positions per row P (a static shape).
+        heldout: directory of records to evaluate on; "" skips evaluation in this phase.
+    """
+
+    records: str = ""
+    max_predictions: int = 20
+    heldout: str = ""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(
+            1 <= self.max_predictions <= self.seq_length - 2,
+            "max_predictions",
+            self.max_predictions,
+            f"at least 1 and at most seq_length - 2 = {self.seq_length - 2}",
         )

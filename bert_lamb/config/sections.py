@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from bert_lamb.config.checks import require
-from bert_lamb.config.optimization import OptimizerConfig, PhaseConfig
+from bert_lamb.config.optimization import OptimizerConfig, PhaseConfig, TrainingPhase
 
 
 @dataclass(frozen=True)
@@ -264,11 +264,11 @@ class LoggingConfig:
 
 
 @dataclass(frozen=True)
-class PretrainConfig:
-    """A whole pretraining run: a model, an optimizer and a list of phases.
+class RunConfig:
+    """What every training run has: a model, an optimizer, phases, and how they are carried out.
 
     Attributes:
-        seed: of initialization, data order, masking and dropout.
+        seed: of all that is random.
         nonfinite_limit: updates in a row whose gradient is not finite, each skipped, after which
             the run stops.
         init_from: checkpoint folder whose weights the run starts from; "" draws them.
@@ -276,9 +276,7 @@ class PretrainConfig:
 
     model: ModelConfig = field(default_factory=ModelConfig)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
-    phases: tuple[PhaseConfig, ...] = ()
-    masking: MaskingConfig = field(default_factory=MaskingConfig)
-    data: DataConfig = field(default_factory=DataConfig)
+    phases: tuple[TrainingPhase, ...] = ()
     parallel: ParallelConfig = field(default_factory=ParallelConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
@@ -289,8 +287,7 @@ class PretrainConfig:
 
     def __post_init__(self) -> None:
         require(len(self.phases) >= 1, "phases", self.phases, "at least one phase")
-        require(0 <= self.seed < 2**32, "seed", self.seed, "an integer in [0, 2**32)")
-        require(self.nonfinite_limit >= 1, "nonfinite_limit", self.nonfinite_limit, "at least 1")
+        check_run(self.seed, self.nonfinite_limit)
         for i, phase in enumerate(self.phases):
             require(
                 phase.seq_length <= self.model.max_positions,
@@ -309,3 +306,18 @@ class PretrainConfig:
     def total_steps(self) -> int:
         """Optimizer updates of all phases."""
         return sum(phase.steps for phase in self.phases)
+
+
+def check_run(seed: int, nonfinite_limit: int) -> None:
+    """Checks the numbers of a run that stand in no section."""
+    require(0 <= seed < 2**32, "seed", seed, "an integer in [0, 2**32)")
+    require(nonfinite_limit >= 1, "nonfinite_limit", nonfinite_limit, "at least 1")
+
+
+@dataclass(frozen=True)
+class PretrainConfig(RunConfig):
+    """A whole pretraining run: a `RunConfig` with its masking and records."""
+
+    phases: tuple[PhaseConfig, ...] = ()
+    masking: MaskingConfig = field(default_factory=MaskingConfig)
+    data: DataConfig = field(default_factory=DataConfig)

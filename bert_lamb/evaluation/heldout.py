@@ -26,6 +26,7 @@ class HeldoutScore:
     """Means over the whole evaluation set, each counted once.
 
     Attributes:
+        seq_length: tokens per row.
         mlm_loss: mean cross-entropy of the masked tokens, nats.
         mlm_accuracy: share of the masked tokens that the model ranks first.
         nsp_loss: mean cross-entropy of the sentence label (next or random; swapped or not), nats.
@@ -35,6 +36,7 @@ class HeldoutScore:
         examples: number of examples.
     """
 
+    seq_length: int
     mlm_loss: float
     mlm_accuracy: float
     nsp_loss: float
@@ -46,6 +48,14 @@ class HeldoutScore:
     def to_dict(self) -> dict[str, float]:
         """Returns the scores by name."""
         return asdict(self)
+
+    def describe(self) -> str:
+        """Returns the scores in a line."""
+        nsp = f"; NSP loss {self.nsp_loss:.4f}, accuracy {self.nsp_accuracy:.4f}"
+        return (
+            f"held out, {self.seq_length} tokens: MLM loss {self.mlm_loss:.4f}, accuracy "
+            f"{self.mlm_accuracy:.4f}{nsp if self.pairs else ''} ({self.examples} examples)"
+        )
 
 
 def build_evaluator(config: ModelConfig, layout: Layout) -> Evaluator:
@@ -80,7 +90,10 @@ def build_evaluator(config: ModelConfig, layout: Layout) -> Evaluator:
 
 
 def evaluate(
-    evaluator: Evaluator, params: Params, batches: Iterable[Mapping[str, np.ndarray]]
+    evaluator: Evaluator,
+    params: Params,
+    batches: Iterable[Mapping[str, np.ndarray]],
+    seq_length: int,
 ) -> HeldoutScore:
     """Scores `params` on all `batches`; rows of weight 0 (padding of the last one) do not count.
 
@@ -90,11 +103,13 @@ def evaluate(
         evaluator: from `build_evaluator`.
         params: of the model.
         batches: as `bert_lamb.data.batches.pipeline.eval_batches` gives them.
+        seq_length: tokens per row, for the record.
     """
     parts = [evaluator(params, batch) for batch in batches]
     total = {name: math.fsum(part[name] for part in parts) for name in parts[0]}
     mlm, nsp = max(total["mlm_weight"], 1), max(total["nsp_weight"], 1)
     return HeldoutScore(
+        seq_length=seq_length,
         mlm_loss=total["mlm_loss"] / mlm,
         mlm_accuracy=total["mlm_correct"] / mlm,
         nsp_loss=total["nsp_loss"] / nsp,

@@ -24,9 +24,9 @@ _AXES: dict[str, Axes] = {
     r"embeddings/segment/embedding": (None, None),
     r"(pooler|mlm/transform)/kernel": ("embed", "width"),
     r"mlm/bias": ("vocab",),
-    r"nsp/kernel": (None, None),
+    r"(nsp|span|classifier)/kernel": (None, None),
     r"(embeddings/norm|mlm/norm)/(scale|bias)": (None,),
-    r"(pooler|mlm/transform|nsp)/bias": (None,),
+    r"(pooler|mlm/transform|nsp|span|classifier)/bias": (None,),
     **{f"layers/{path}": ("layers", *axes) for path, axes in _LAYER.items()},
 }
 

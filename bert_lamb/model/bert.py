@@ -1,4 +1,4 @@
-"""BERT for pretraining, as published: an encoder, a masked language model and a sentence head.
+"""The encoder of BERT, as published.
 
 The letters of shapes: B rows, T tokens, D width, F feed-forward width, N heads, H head size,
 V vocabulary (padded to a multiple of `vocab_multiple`), L layers, P predictions per row.
@@ -10,7 +10,7 @@ References:
     Devlin et al., BERT, https://arxiv.org/abs/1810.04805, section 3 and appendix A.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -20,11 +20,9 @@ from flax import nnx
 from bert_lamb.config import ModelConfig
 from bert_lamb.model.attention import attention
 from bert_lamb.model.dropout import Noise, dropout
-from bert_lamb.model.layers import Dense, LayerNorm, Projection, decode, gelu, lookup
+from bert_lamb.model.layers import Dense, LayerNorm, Projection, gelu, lookup
 
-# Logit of ids that do not exist. exp(it - max) is exactly 0 in float32, so such an id takes no
-# probability, and it survives a cast to bfloat16 as a finite number.
-NO_SUCH_TOKEN = -1e9
+Batch = Mapping[str, jax.Array]
 
 # Places of dropout. Layer l folds in FIRST_LAYER + l, then its own sites.
 EMBEDDINGS, FIRST_LAYER = 0, 1
@@ -41,18 +39,6 @@ class LayerHook(NamedTuple):
 
     prepare: Callable[[Any], Any]
     repeat: bool
-
-
-class PretrainingOutput(NamedTuple):
-    """Logits of the two pretraining tasks.
-
-    Attributes:
-        mlm_logits: float32 [B, P, V]; columns of padded vocabulary ids hold `NO_SUCH_TOKEN`.
-        nsp_logits: float32 [B, 2]; column 0 says that the second segment follows the first.
-    """
-
-    mlm_logits: jax.Array
-    nsp_logits: jax.Array
 
 
 def padded_vocab(config: ModelConfig) -> int:
@@ -190,84 +176,35 @@ class Block(nnx.Module):
         return self.mlp_norm(x + dropout(y, self.dropout_rate, site(MLP_OUTPUT)))
 
 
-class MlmHead(nnx.Module):
-    """The part of the masked language model that is not shared with the word table."""
-
-    def __init__(self, config: ModelConfig, rngs: nnx.Rngs):
-        D = config.hidden_size
-        self.transform = Dense(config, (D,), (D,), rngs)
-        self.norm = LayerNorm(config)
-        self.bias = nnx.Param(jnp.zeros((padded_vocab(config),), jnp.float32))
-        self.config = config
-
-    def __call__(self, x: jax.Array, table: jax.Array) -> jax.Array:
-        """Maps x [B, P, D] to float32 logits [B, P, V] over the rows of `table` [V, D]."""
-        x = self.norm(gelu(self.transform(x), self.config.activation))
-        logits = decode(x, table.astype(x.dtype)) + self.bias[...]
-        if table.shape[0] == self.config.vocab_size:
-            return logits
-        # The select, unlike a very negative bias, cuts the gradient off: whatever a loss does with
-        # the logits, the padded rows of table and bias receive exactly 0.
-        exists = jnp.arange(table.shape[0]) < self.config.vocab_size
-        return jnp.where(exists, logits, NO_SUCH_TOKEN)
-
-
-class BertForPreTraining(nnx.Module):
-    """Embeddings, L encoder layers, and the heads of the two pretraining tasks.
+class Bert(nnx.Module):
+    """Embeddings and L encoder layers, on which heads are put.
 
     Raises:
         ValueError: if config.vocab_size is 0.
     """
 
     def __init__(self, config: ModelConfig, *, rngs: nnx.Rngs):
-        D = config.hidden_size
         self.embeddings = Embeddings(config, rngs)
         keys = jax.random.split(rngs.params(), config.num_layers)
         self.layers = jax.vmap(lambda key: Block(config, nnx.Rngs(params=key)))(keys)
-        self.pooler = Dense(config, (D,), (D,), rngs)
-        self.mlm = MlmHead(config, rngs)
-        self.nsp = Dense(config, (D,), (2,), rngs)
         self.config = config
 
     def encode(
-        self,
-        input_ids: jax.Array,
-        input_mask: jax.Array,
-        segment_ids: jax.Array,
-        noise: Noise | None = None,
-        hook: LayerHook | None = None,
-    ) -> tuple[jax.Array, jax.Array]:
+        self, batch: Batch, noise: Noise | None = None, hook: LayerHook | None = None
+    ) -> jax.Array:
         """Encodes rows of tokens.
 
         Args:
-            input_ids: int32 [B, T].
-            input_mask: int32 [B, T], 0 at padding.
-            segment_ids: int32 [B, T].
+            batch: int32 arrays input_ids, input_mask (0 at padding), segment_ids [B, T].
             noise: the source of dropout; None switches it off.
             hook: what each layer does to its parameters first; None for nothing.
 
         Returns:
-            The sequence [B, T, D] and its pooled first token [B, D], in the compute dtype.
+            The sequence [B, T, D] in the compute dtype.
         """
-        x = self.embeddings(input_ids, segment_ids, noise and noise.at(EMBEDDINGS))
-        x = self._run_layers(x, input_mask > 0, noise, hook)
-        return x, jnp.tanh(self.pooler(x[:, 0]))
-
-    def __call__(
-        self,
-        input_ids: jax.Array,
-        input_mask: jax.Array,
-        segment_ids: jax.Array,
-        masked_lm_positions: jax.Array,
-        noise: Noise | None = None,
-        hook: LayerHook | None = None,
-    ) -> PretrainingOutput:
-        """Computes the logits of both tasks; masked_lm_positions is int32 [B, P]."""
-        sequence, pooled = self.encode(input_ids, input_mask, segment_ids, noise, hook)
-        index = masked_lm_positions[:, :, None]
-        predicted = jnp.take_along_axis(sequence, index, axis=1, mode="clip")
-        mlm_logits = self.mlm(predicted, self.embeddings.word.embedding[...])
-        return PretrainingOutput(mlm_logits, self.nsp(pooled).astype(jnp.float32))
+        at_embeddings = noise and noise.at(EMBEDDINGS)
+        x = self.embeddings(batch["input_ids"], batch["segment_ids"], at_embeddings)
+        return self._run_layers(x, batch["input_mask"] > 0, noise, hook)
 
     def _run_layers(
         self, x: jax.Array, mask: jax.Array, noise: Noise | None, hook: LayerHook | None

@@ -5,7 +5,6 @@ pytrees, and jax.jit does not walk a module graph at every step.
 """
 
 import functools
-from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -13,19 +12,21 @@ import jax.numpy as jnp
 from flax import nnx
 
 from bert_lamb.config import ModelConfig
-from bert_lamb.model.bert import BertForPreTraining, LayerHook, PretrainingOutput
+from bert_lamb.model.bert import Batch, LayerHook
 from bert_lamb.model.dropout import Noise
+from bert_lamb.model.heads import BertForPreTraining, BertModel, Maker
 
 Params = dict[str, Any]
-Batch = Mapping[str, jax.Array]
 
 
-def init(config: ModelConfig, key: jax.Array) -> Params:
+def init(config: ModelConfig, key: jax.Array, make: Maker = BertForPreTraining) -> Params:
     """Draws parameters: kernels and tables truncated normal, biases 0, norm scales 1.
 
     Args:
         config: the shape of the model.
         key: typed PRNG key; the same key gives the same parameters, under jit or not.
+        make: which model, see `bert_lamb.model.heads`. Parts that two of them share are drawn
+            alike.
 
     Returns:
         A nested dict of float32 arrays; under "layers" each has a leading axis L.
@@ -33,8 +34,7 @@ def init(config: ModelConfig, key: jax.Array) -> Params:
     Raises:
         ValueError: if config.vocab_size is 0.
     """
-    model = BertForPreTraining(config, rngs=nnx.Rngs(params=key))
-    return nnx.to_pure_dict(nnx.state(model, nnx.Param))
+    return nnx.to_pure_dict(nnx.state(make(config, rngs=nnx.Rngs(params=key)), nnx.Param))
 
 
 def apply(
@@ -42,45 +42,48 @@ def apply(
     params: Params,
     batch: Batch,
     *,
+    make: Maker = BertForPreTraining,
     dropout_key: jax.Array | None = None,
     hook: LayerHook | None = None,
-) -> PretrainingOutput:
-    """Computes the logits of both pretraining tasks.
+) -> Any:
+    """Computes what the model gives out; by default the logits of both pretraining tasks.
 
     Args:
         config: the shape of the model.
         params: as returned by `init`.
-        batch: int32 arrays input_ids, input_mask, segment_ids [B, T], masked_lm_positions [B, P]
-            and, with dropout, row [B]: the index of each row in the global batch.
+        batch: int32 arrays input_ids, input_mask, segment_ids [B, T], for pretraining
+            masked_lm_positions [B, P] and, with dropout, row [B]: the index of each row in the
+            global batch.
+        make: which model, as for `init`.
         dropout_key: typed PRNG key of this step, the same on all devices; None switches dropout
             off.
         hook: what each layer does to its own parameters before it uses them. Before that they may
             have any shape, so those under "layers" are then not compared with the config.
 
     Returns:
-        Float32 logits, `PretrainingOutput`.
+        What calling the model returns: `PretrainingOutput`, `SpanOutput`, float32 logits [B, C], or
+        of `BertModel` the sequence [B, T, D] and the pooled token [B, D] in the compute dtype.
 
     Raises:
         ValueError: if the parameters do not fit the config, or a row is longer than the position
             table.
     """
-    model = _build(config, params, hook)
     noise = _noise(config, batch, dropout_key)
-    tokens = (batch["input_ids"], batch["input_mask"], batch["segment_ids"])
-    return model(*tokens, batch["masked_lm_positions"], noise, hook)
+    return _build(config, params, make, hook)(batch, noise, hook)
 
 
 def encode(
     config: ModelConfig, params: Params, batch: Batch, *, dropout_key: jax.Array | None = None
 ) -> tuple[jax.Array, jax.Array]:
-    """Computes the encoder alone; arguments and errors are those of `apply`, less the positions.
+    """Computes the encoder and pooler of any parameters that have them.
+
+    Arguments and errors are those of `apply`.
 
     Returns:
         The sequence [B, T, D] and the pooled first token [B, D], in the compute dtype.
     """
-    model = _build(config, params)
-    noise = _noise(config, batch, dropout_key)
-    return model.encode(batch["input_ids"], batch["input_mask"], batch["segment_ids"], noise)
+    own = {name: params[name] for name in ("embeddings", "layers", "pooler")}
+    return apply(config, own, batch, make=BertModel, dropout_key=dropout_key)
 
 
 def stacked_axes(params: Params) -> Params:
@@ -113,10 +116,8 @@ def weight_dtypes(config: ModelConfig, params: Params) -> Params:
     return jax.tree_util.tree_map_with_path(dtype, params)
 
 
-def _build(
-    config: ModelConfig, params: Params, hook: LayerHook | None = None
-) -> BertForPreTraining:
-    graphdef, abstract = _structure(config)
+def _build(config: ModelConfig, params: Params, make: Maker, hook: LayerHook | None) -> Any:
+    graphdef, abstract = _structure(config, make)
     expected, got = _shapes(nnx.to_pure_dict(abstract)), _shapes(params)
     if hook is not None:
         expected = {name: got.get(name, shape) if name.startswith("layers/") else shape
@@ -140,8 +141,8 @@ def _shapes(params: Params) -> dict[str, tuple[int, ...]]:
 
 
 @functools.cache
-def _structure(config: ModelConfig) -> tuple[nnx.GraphDef, nnx.State]:
-    return nnx.split(nnx.eval_shape(lambda: BertForPreTraining(config, rngs=nnx.Rngs(0))))
+def _structure(config: ModelConfig, make: Maker) -> tuple[nnx.GraphDef, nnx.State]:
+    return nnx.split(nnx.eval_shape(lambda: make(config, rngs=nnx.Rngs(0))))
 
 
 def _noise(config: ModelConfig, batch: Batch, key: jax.Array | None) -> Noise | None:

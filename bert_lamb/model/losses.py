@@ -1,4 +1,4 @@
-"""Losses and accuracies of pretraining as sums with their weights, never as means.
+"""Losses and accuracies as sums with their weights, never as means.
 
 Sums add over micro-batches, devices and hosts; the mean is taken once, over the global weight.
 """
@@ -9,7 +9,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from bert_lamb.model.bert import PretrainingOutput
+from bert_lamb.model.heads import PretrainingOutput, SpanOutput
 
 
 class PretrainingSums(NamedTuple):
@@ -52,6 +52,66 @@ def pretraining_sums(output: PretrainingOutput, batch: Mapping[str, jax.Array]) 
         output.nsp_logits, batch["next_sentence_labels"], batch["next_sentence_weights"]
     )
     return PretrainingSums(mlm[0], mlm[1], nsp[0], nsp[1], mlm[2], nsp[2])
+
+
+class RowSums(NamedTuple):
+    """Sums over the rows of a batch, float32 scalars.
+
+    Attributes:
+        loss: weighted cross entropy in nats.
+        weight: of the rows.
+        correct: weight of the rows that are right.
+    """
+
+    loss: jax.Array
+    weight: jax.Array
+    correct: jax.Array
+
+
+def span_sums(output: SpanOutput, batch: Mapping[str, jax.Array]) -> RowSums:
+    """Sums the mean of the cross entropies of an answer's first and last token.
+
+    Args:
+        output: logits of the model.
+        batch: start and end int32 [B], weight float32 [B]. Rows of weight 0 add nothing.
+
+    Returns:
+        `RowSums`; a row is right if both tokens are.
+
+    References:
+        Devlin et al., https://arxiv.org/abs/1810.04805, section 4.2.
+    """
+    weight = batch["weight"]
+    pairs = ((output.start_logits, batch["start"]), (output.end_logits, batch["end"]))
+    loss = sum(cross_entropy(logits, labels) for logits, labels in pairs) / 2
+    right = [_label_logits(x, labels) >= jnp.max(x, axis=-1) for x, labels in pairs]
+    correct = jnp.sum(weight * (right[0] & right[1]))
+    return RowSums(jnp.sum(weight * loss), jnp.sum(weight), correct)
+
+
+def class_sums(logits: jax.Array, batch: Mapping[str, jax.Array]) -> RowSums:
+    """Sums the cross entropy of classes.
+
+    Args:
+        logits: float32 [B, C].
+        batch: label int32 [B], weight float32 [B].
+    """
+    return RowSums(*_weighted_sums(logits, batch["label"], batch["weight"]))
+
+
+class ScoreSums(NamedTuple):
+    """Sums over the rows of a regression, float32 scalars: squared and absolute errors."""
+
+    loss: jax.Array
+    weight: jax.Array
+    absolute: jax.Array
+
+
+def score_sums(logits: jax.Array, batch: Mapping[str, jax.Array]) -> ScoreSums:
+    """Sums the errors of predicted numbers, float32 [B, 1]; label and weight are float32 [B]."""
+    error, weight = logits[:, 0] - batch["label"], batch["weight"]
+    absolute = jnp.sum(weight * jnp.abs(error))
+    return ScoreSums(jnp.sum(weight * error**2), jnp.sum(weight), absolute)
 
 
 def cross_entropy(logits: jax.Array, labels: jax.Array) -> jax.Array:

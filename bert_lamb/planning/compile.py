@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 
 from bert_lamb.config import PhaseConfig, PretrainConfig
+from bert_lamb.model import pretraining
 from bert_lamb.parallel.mesh import make_mesh, over_rows, row_devices
 from bert_lamb.planning.topology import compile_absent
 from bert_lamb.training.preflight import check_devices
@@ -48,9 +49,11 @@ def lower_phase(
         ConfigError: if the configuration does not fit so many devices.
     """
     check_devices(config, row_devices(mesh))
-    layout = lay_out(config.model, mesh)
+    objective = pretraining(config.model)
+    layout = lay_out(objective, mesh)
     batch = batch_shapes(config.phases[index], mesh)
-    return lower_step(config, index, layout, state_shapes(config, layout), batch)
+    state = state_shapes(config, objective, layout)
+    return lower_step(config, objective, index, layout, state, batch)
 
 
 def batch_shapes(phase: PhaseConfig, mesh: Mesh) -> dict[str, jax.ShapeDtypeStruct]:

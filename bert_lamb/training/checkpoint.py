@@ -102,6 +102,18 @@ class Checkpoints:
         """Returns the steps of the complete checkpoints, oldest first."""
         return sorted(self._manager.all_steps())
 
+    def find(self, step: int | None) -> int:
+        """Returns `step`, or the newest one if it is None.
+
+        Raises:
+            CheckpointError: if there is no such checkpoint.
+        """
+        steps = self.steps()
+        if not steps or (step is not None and step not in steps):
+            wanted = "no checkpoint" if step is None else f"no checkpoint of step {step}"
+            raise CheckpointError(f"{self.directory}: {wanted}; found {steps or 'none at all'}")
+        return steps[-1] if step is None else step
+
     def save(self, state: TrainState, progress: Progress) -> None:
         """Starts saving; returns when the arrays have left the device.
 
@@ -178,11 +190,7 @@ class Checkpoints:
         Raises:
             CheckpointError: if there is no such checkpoint or it cannot be read.
         """
-        steps = self.steps()
-        if not steps or (step is not None and step not in steps):
-            wanted = "no checkpoint" if step is None else f"no checkpoint of step {step}"
-            raise CheckpointError(f"{self.directory}: {wanted}; found {steps or 'none at all'}")
-        step = steps[-1] if step is None else step
+        step = self.find(step)
         try:
             progress = self.progress(step)
             restored = self._manager.restore(
@@ -194,7 +202,7 @@ class Checkpoints:
         except Exception as error:
             raise CheckpointError(
                 f"{self.directory}/{step} cannot be read: {_first_line(error)}; the checkpoints "
-                f"here are {steps}, choose one with --step"
+                f"here are {self.steps()}, choose another one"
             ) from error
         return restored["params"], progress
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import optax
 
 from bert_lamb import model, optim
-from bert_lamb.config import ConfigError, OptimizerConfig, PhaseConfig
+from bert_lamb.config import ConfigError, OptimizerConfig, TrainingPhase
 from bert_lamb.optim.states import find_states
 from bert_lamb.training.state import Params
 
@@ -18,7 +18,7 @@ from bert_lamb.training.state import Params
 KNOWN_KINDS = ("kernel", "embedding", "scale", "bias")
 
 
-def locate(phases: Sequence[PhaseConfig], step: int) -> tuple[int, int]:
+def locate(phases: Sequence[TrainingPhase], step: int) -> tuple[int, int]:
     """Returns (index of the phase, step within it) of the `step`-th batch of the run.
 
     The last step of one phase and the first of the next share a boundary: the step after a
@@ -36,12 +36,12 @@ def locate(phases: Sequence[PhaseConfig], step: int) -> tuple[int, int]:
     return len(phases), 0
 
 
-def first_step(phases: Sequence[PhaseConfig], index: int) -> int:
+def first_step(phases: Sequence[TrainingPhase], index: int) -> int:
     """Returns the run's step at which phase `index` starts."""
     return sum(phase.steps for phase in phases[:index])
 
 
-def schedule(phase: PhaseConfig) -> optax.Schedule:
+def schedule(phase: TrainingPhase) -> optax.Schedule:
     """Returns the phase's learning rate as a function of the updates applied in this phase."""
     common = (phase.peak_lr, phase.warmup_steps)
     total, power = phase.schedule_length, phase.decay_power
@@ -65,7 +65,7 @@ class LearningRates:
     last: float
 
 
-def learning_rates(phase: PhaseConfig) -> LearningRates:
+def learning_rates(phase: TrainingPhase) -> LearningRates:
     """Evaluates the phase's schedule where people look first."""
     turn = phase.warmup_steps + phase.warmup_start - phase.schedule_from
     # A rate rises until the warm-up ends and falls from there or a little later on.
@@ -106,7 +106,7 @@ def masks(config: OptimizerConfig, params: Params) -> tuple[Params, Params]:
 
 
 def make_optimizer(
-    config: OptimizerConfig, phase: PhaseConfig, params: Params, specs: Params | None = None
+    config: OptimizerConfig, phase: TrainingPhase, params: Params, specs: Params | None = None
 ) -> optax.GradientTransformationExtraArgs:
     """Returns the phase's optimizer for BERT: biases and norms neither decay nor adapt.
 

@@ -1,10 +1,9 @@
 """Everything that can be found wrong with a run before the first compile."""
 
-import dataclasses
 import hashlib
 import json
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +13,12 @@ from etils import epath
 import bert_lamb
 from bert_lamb.config import (
     ConfigError,
-    PhaseConfig,
-    PretrainConfig,
+    RunConfig,
+    TrainingPhase,
     differences,
     from_dict,
     to_dict,
 )
-from bert_lamb.data.batches.source import RecordSource
-from bert_lamb.data.errors import DataError
-from bert_lamb.data.records.manifest import Manifest, check_records, read_manifest
-from bert_lamb.data.tokenization import TOKENIZER_FILES
 from bert_lamb.parallel.hosts import gather_texts, is_first, wait_for_all
 
 # Sections that a resumed run may differ in: none changes a parameter, beyond rounding, while the
@@ -32,51 +27,7 @@ FREE_SECTIONS = ("data", "parallel", "checkpoint", "evaluation", "logging")
 _RESTORE = "put the file back (each checkpoint's progress holds a copy), or give a new --workdir"
 
 
-def resolve(config: PretrainConfig) -> tuple[PretrainConfig, dict[str, Manifest]]:
-    """Compares the configuration with its records and fills in the vocabulary's size.
-
-    Returns:
-        The configuration with `model.vocab_size` set, and the manifests by directory.
-
-    Raises:
-        ConfigError: if a phase names no records, or its records do not share one vocabulary.
-        bert_lamb.data.DataError: if records are missing or do not fit the configuration.
-    """
-    manifests: dict[str, Manifest] = {}
-    for i, phase in enumerate(config.phases):
-        if not phase.records:
-            raise ConfigError(
-                f"config.phases[{i}].records = '': expected a folder of records; make one with "
-                f"`bert-lamb data build`, then pass --config.phases[{i}].records=FOLDER"
-            )
-        for folder in filter(None, (phase.records, phase.heldout)):
-            manifests[folder] = read_manifest(folder)
-            if config.data.on_damage == "stop":
-                RecordSource(folder, manifests[folder])  # for its checks
-    vocabularies = {manifest.tokenizer_hash: folder for folder, manifest in manifests.items()}
-    if len(vocabularies) > 1:
-        raise ConfigError(
-            "config.phases: the records were made with different vocabularies: "
-            + ", ".join(f"{folder} ({name[:12]})" for name, folder in vocabularies.items())
-            + "; build them all with one tokenizer"
-        )
-    vocab_size = config.model.vocab_size or next(iter(manifests.values())).vocab_size
-    for i, phase in enumerate(config.phases):
-        for folder in filter(None, (phase.records, phase.heldout)):
-            try:
-                check_records(
-                    manifests[folder],
-                    seq_length=phase.seq_length,
-                    vocab_size=vocab_size,
-                    max_predictions=phase.max_predictions,
-                )
-            except DataError as error:
-                raise DataError(f"config.phases[{i}] with records {folder}: {error}") from None
-    model = dataclasses.replace(config.model, vocab_size=vocab_size)
-    return dataclasses.replace(config, model=model), manifests
-
-
-def micro_batches(phase: PhaseConfig, devices: int) -> int:
+def micro_batches(phase: TrainingPhase, devices: int) -> int:
     """Returns into how many parts each device cuts its rows of a batch.
 
     The fewest for which a part has at most `max_rows_per_device` rows.
@@ -95,7 +46,7 @@ def micro_batches(phase: PhaseConfig, devices: int) -> int:
     )
 
 
-def check_devices(config: PretrainConfig, devices: int) -> None:
+def check_devices(config: RunConfig, devices: int) -> None:
     """Checks that every batch can be split over the devices.
 
     Raises:
@@ -113,8 +64,8 @@ def check_devices(config: PretrainConfig, devices: int) -> None:
         )
 
 
-def compare_hosts(config: PretrainConfig, manifests: dict[str, Manifest]) -> None:
-    """Checks that all hosts run the same code with the same configuration and records.
+def compare_hosts(config: Any, sources: Mapping[str, str]) -> None:
+    """Checks that all hosts run the same code with the same configuration and sources.
 
     Raises:
         ConfigError: naming the host that differs from host 0, and in what.
@@ -124,7 +75,7 @@ def compare_hosts(config: PretrainConfig, manifests: dict[str, Manifest]) -> Non
         "config": to_dict(config),
         "version": bert_lamb.__version__,
         "code": _code_digest(),
-        "records": {folder: fingerprint(manifest) for folder, manifest in manifests.items()},
+        "records": dict(sources),
     }
     hosts = [json.loads(text) for text in gather_texts("run", json.dumps(facts))]
     for host, other in enumerate(hosts):
@@ -136,12 +87,6 @@ def compare_hosts(config: PretrainConfig, manifests: dict[str, Manifest]) -> Non
             )
 
 
-def fingerprint(manifest: Manifest) -> str:
-    """Returns 16 hexadecimal digits that tell one record set from another."""
-    text = json.dumps(dataclasses.asdict(manifest), sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
 def _code_digest() -> str:
     digest = hashlib.sha256()
     root = Path(bert_lamb.__file__).parent
@@ -150,10 +95,17 @@ def _code_digest() -> str:
     return digest.hexdigest()[:16]
 
 
-def claim_workdir(workdir: epath.PathLike, config: PretrainConfig) -> None:
+def claim_workdir(
+    workdir: epath.PathLike, config: Any, write_tokenizer: Callable[[epath.Path], None]
+) -> None:
     """Makes the working directory this run's: writes config.json and the tokenizer into it.
 
     A run that has saved nothing yet may still change its configuration. Host 0 writes, all look.
+
+    Args:
+        workdir: of the run.
+        config: a dataclass of the run, resolved.
+        write_tokenizer: writes the tokenizer's files into a folder.
 
     Raises:
         ConfigError: if the directory belongs to a run with another configuration, whose
@@ -163,7 +115,7 @@ def claim_workdir(workdir: epath.PathLike, config: PretrainConfig) -> None:
     path = workdir / "config.json"
     resolved = to_dict(config)
     if path.exists():
-        differ = differences(_bound(_with_defaults(read_config(workdir))), _bound(resolved))
+        differ = differences(_bound(_with_defaults(config, read_config(workdir))), _bound(resolved))
         if differ and any((workdir / "checkpoints").glob("[0-9]*")):
             raise ConfigError(
                 f"{workdir} holds a run with another configuration (there -> here):\n  "
@@ -172,7 +124,7 @@ def claim_workdir(workdir: epath.PathLike, config: PretrainConfig) -> None:
             )
     wait_for_all("workdir")  # all have looked before one writes
     if is_first():
-        _write_claim(workdir, config)
+        _write_claim(workdir, resolved, write_tokenizer)
     _check_shared(workdir)
 
 
@@ -197,14 +149,16 @@ def _check_shared(workdir: epath.Path) -> None:
         )
 
 
-def _write_claim(workdir: epath.Path, config: PretrainConfig) -> None:
+def _write_claim(
+    workdir: epath.Path,
+    config: dict[str, Any],
+    write_tokenizer: Callable[[epath.Path], None],
+) -> None:
     path = workdir / "config.json"
     workdir.mkdir(parents=True, exist_ok=True)
-    for name in TOKENIZER_FILES:
-        if (file := epath.Path(config.phases[0].records) / name).exists():
-            (workdir / name).write_bytes(file.read_bytes())
+    write_tokenizer(workdir)
     scratch = path.with_suffix(".tmp")
-    scratch.write_text(json.dumps(to_dict(config), indent=2) + "\n", encoding="utf-8")
+    scratch.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
     scratch.replace(path)
 
 
@@ -216,22 +170,22 @@ def read_config(workdir: epath.PathLike) -> dict[str, Any]:
     """
     path = epath.Path(workdir) / "config.json"
     if not path.exists():
-        raise ConfigError(f"{path} does not exist; give the --workdir of a pretraining run")
+        raise ConfigError(f"{path} does not exist; give the --workdir of a run")
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise ConfigError(f"{path}: not JSON ({error}); {_RESTORE}") from error
-    if not isinstance(values, dict) or "phases" not in values:
+    if not isinstance(values, dict) or "model" not in values:
         raise ConfigError(f"{path}: not the configuration of a run; {_RESTORE}")
     return values
 
 
-def _with_defaults(config: dict[str, Any]) -> dict[str, Any]:
+def _with_defaults(config: Any, values: dict[str, Any]) -> dict[str, Any]:
     """Fills in the keys that an older version did not know, so that it does not seem to differ."""
     try:
-        return to_dict(from_dict(PretrainConfig, config))
+        return to_dict(from_dict(type(config), values))
     except ConfigError:
-        return config  # the comparison names what is wrong with it
+        return values  # the comparison names what is wrong with it
 
 
 def _bound(config: Mapping[str, Any]) -> dict[str, Any]:

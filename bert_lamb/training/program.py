@@ -10,7 +10,8 @@ import jax.numpy as jnp
 import optax
 
 from bert_lamb import model
-from bert_lamb.config import OptimizerConfig, PretrainConfig
+from bert_lamb.config import OptimizerConfig, RunConfig
+from bert_lamb.model import Objective
 from bert_lamb.optim import clip_by_global_norm
 from bert_lamb.parallel.exchange import Clip, Exchange
 from bert_lamb.parallel.layout import Layout
@@ -25,10 +26,15 @@ log = logging.getLogger(__name__)
 
 
 def compile_step(
-    config: PretrainConfig, index: int, layout: Layout, state: TrainState, batch: Mapping[str, Any]
+    config: RunConfig,
+    objective: Objective,
+    index: int,
+    layout: Layout,
+    state: TrainState,
+    batch: Mapping[str, Any],
 ) -> jax.stages.Compiled:
     """Compiles the step of phase `index`; arguments as those of `lower_step`."""
-    lowered, options = lower_step(config, index, layout, state, batch)
+    lowered, options = lower_step(config, objective, index, layout, state, batch)
     try:
         return lowered.compile(compiler_options=options)
     except jax.errors.JaxRuntimeError as error:
@@ -39,12 +45,18 @@ def compile_step(
 
 
 def lower_step(
-    config: PretrainConfig, index: int, layout: Layout, state: TrainState, batch: Mapping[str, Any]
+    config: RunConfig,
+    objective: Objective,
+    index: int,
+    layout: Layout,
+    state: TrainState,
+    batch: Mapping[str, Any],
 ) -> tuple[jax.stages.Lowered, dict[str, Any]]:
     """Lowers the step of phase `index` for the devices of `layout`.
 
     Args:
         config: of the run.
+        objective: of the run.
         index: of the phase.
         layout: of the parameters.
         state: of the training; arrays, or shapes with shardings.
@@ -58,17 +70,19 @@ def lower_step(
     # make the step of a small model 14 % slower, memory is plenty.
     donated = () if device.platform == "cpu" else (0,)
     lies = layout.shardings(state_specs(state, layout.specs)), replicated(layout.mesh)
-    step = jax.jit(phase_step(config, index, layout), donate_argnums=donated, out_shardings=lies)
+    step = jax.jit(
+        phase_step(config, objective, index, layout), donate_argnums=donated, out_shardings=lies
+    )
     options = overlap_options(config.parallel, device.device_kind, device.platform)
     return step.lower(state, batch), options
 
 
-def phase_step(config: PretrainConfig, index: int, layout: Layout) -> Step:
+def phase_step(config: RunConfig, objective: Objective, index: int, layout: Layout) -> Step:
     """Builds the step of phase `index` for parameters that lie as `layout` says."""
     phase, shapes = config.phases[index], layout.shapes
     parts = micro_batches(phase, row_devices(layout.mesh))
     return build_step(
-        config.model,
+        objective,
         make_optimizer(config.optimizer, phase, shapes, layout.local()),
         schedule(phase),
         _plan_exchange(config, layout, parts),
@@ -80,7 +94,7 @@ def phase_step(config: PretrainConfig, index: int, layout: Layout) -> Step:
     )
 
 
-def _plan_exchange(config: PretrainConfig, layout: Layout, micro_batches: int) -> Exchange:
+def _plan_exchange(config: RunConfig, layout: Layout, micro_batches: int) -> Exchange:
     parallel = config.parallel
     reduce_by_layer = parallel.reduce == "layer" and micro_batches == 1
     shares = row_devices(layout.mesh) * micro_batches

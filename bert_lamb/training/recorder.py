@@ -9,10 +9,11 @@ from typing import Any
 import jax
 from etils import epath
 
-from bert_lamb.config import PretrainConfig
-from bert_lamb.evaluation.heldout import HeldoutScore
+from bert_lamb.config import RunConfig
+from bert_lamb.model import Objective
 from bert_lamb.parallel.hosts import is_first
 from bert_lamb.training.metrics import Display, MetricsFiles, clock
+from bert_lamb.training.task import Score
 from bert_lamb.training.throughput import Speed, Stopwatch
 
 Report = Mapping[str, Any]
@@ -33,12 +34,13 @@ class Recorder:
         self,
         files: MetricsFiles,
         display: Display,
+        objective: Objective,
         tensor_names: list[str],
         total_steps: int,
         nonfinite_limit: int,
         trust_ratios: bool,
     ) -> None:
-        self._files, self._display = files, display
+        self._files, self._display, self._objective = files, display, objective
         self._names, self._total = tensor_names, total_steps
         self._limit, self._trust_ratios = nonfinite_limit, trust_ratios
         self._pending: tuple[int, Report] | None = None
@@ -95,28 +97,29 @@ class Recorder:
         fetched = dict(jax.device_get(report))
         ratios = fetched.pop("trust_ratios")
         values = {name: float(value) for name, value in fetched.items()}
-        means = _means(values)
+        figures = {
+            **self._objective.figures(values),
+            "grad_norm": values["grad_norm"] / max(values["updates"], 1),
+            "learning_rate": values["learning_rate"],
+            "skipped_total": values["skipped_total"],
+        }
         assert self._stopwatch is not None
         # The window may have begun before the clock did: count its mean tokens per step.
         steps = step - self._timed_from
         tokens = steps * values["tokens"] / max(values["updates"], 1)
         speed = self._stopwatch.stop(steps, tokens)
         self._timed_from = step
-        self._files.write("train", step, {**means, **_speed_fields(speed)})
+        self._files.write("train", step, {**figures, **_speed_fields(speed)})
         if self._trust_ratios and ratios:
             lists = (ratio.ravel().tolist() for ratio in jax.tree.leaves(ratios))
             self._files.write("trust_ratio", step, dict(zip(self._names, lists, strict=True)))
         left = None if speed is None else speed.seconds_per_step * (self._total - step)
-        self._display.window(step, _note(means, speed), left)
+        self._display.window(step, _note(figures, self._objective.shown, speed), left)
 
-    def evaluation(self, step: int, seq_length: int, score: HeldoutScore) -> None:
-        """Writes the scores on held-out rows of `seq_length` tokens."""
-        self._files.write("eval", step, {"seq_length": seq_length, **score.to_dict()})
-        nsp = f"; NSP loss {score.nsp_loss:.4f}, accuracy {score.nsp_accuracy:.4f}"
-        self.say(
-            f"step {step}: held out, {seq_length} tokens: MLM loss {score.mlm_loss:.4f}, accuracy "
-            f"{score.mlm_accuracy:.4f}{nsp if score.pairs else ''} ({score.examples} examples)"
-        )
+    def evaluation(self, step: int, score: Score) -> None:
+        """Writes the scores of an evaluation."""
+        self._files.write("eval", step, score.to_dict())
+        self.say(f"step {step}: {score.describe()}")
 
     def end_phase(self, step: int, compile_seconds: float) -> None:
         """Writes the phase's rates: whole steps only, compile and evaluation apart."""
@@ -156,7 +159,11 @@ class Recorder:
 
 
 def open_recorder(
-    workdir: epath.PathLike, config: PretrainConfig, step: int, tensor_names: list[str]
+    workdir: epath.PathLike,
+    config: RunConfig,
+    objective: Objective,
+    step: int,
+    tensor_names: list[str],
 ) -> Recorder:
     """Returns the recorder of a run that starts at `step`; host 0 alone shows and writes."""
     first = is_first()
@@ -166,6 +173,7 @@ def open_recorder(
     return Recorder(
         files,
         Display(config.total_steps, step, silent=not first),
+        objective,
         tensor_names,
         config.total_steps,
         config.nonfinite_limit,
@@ -173,24 +181,10 @@ def open_recorder(
     )
 
 
-def _means(values: Mapping[str, float]) -> dict[str, float]:
-    mlm, nsp = max(values["mlm_weight"], 1), max(values["nsp_weight"], 1)
-    return {
-        "loss": values["mlm_loss"] / mlm + values["nsp_loss"] / nsp,
-        "mlm_loss": values["mlm_loss"] / mlm,
-        "mlm_accuracy": values["mlm_correct"] / mlm,
-        "nsp_loss": values["nsp_loss"] / nsp,
-        "nsp_accuracy": values["nsp_correct"] / nsp,
-        "grad_norm": values["grad_norm"] / max(values["updates"], 1),
-        "learning_rate": values["learning_rate"],
-        "skipped_total": values["skipped_total"],
-    }
-
-
 def _speed_fields(speed: Speed | None) -> dict[str, float | None]:
     return {} if speed is None else asdict(speed)
 
 
-def _note(means: Mapping[str, float], speed: Speed | None) -> str:
+def _note(figures: Mapping[str, float], shown: tuple[str, str], speed: Speed | None) -> str:
     rate = "" if speed is None else f"  {speed.tokens:,.0f} tokens/s"
-    return f"loss {means['loss']:.3f}  MLM {means['mlm_accuracy']:.1%}{rate}"
+    return f"loss {figures['loss']:.3f}  {shown[0].format(figures[shown[1]])}{rate}"

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import jax
 from etils import epath
 
-from bert_lamb.config import ParallelConfig, PretrainConfig, from_dict
+from bert_lamb import model
+from bert_lamb.config import ConfigError, ParallelConfig, PretrainConfig, from_dict
 from bert_lamb.data.batches.pipeline import Batch, eval_batches, read_token_rows
 from bert_lamb.data.errors import DataError
 from bert_lamb.data.records.manifest import check_records, read_manifest
@@ -17,7 +18,7 @@ from bert_lamb.parallel.layout import Layout, placed
 from bert_lamb.parallel.mesh import make_mesh
 from bert_lamb.training import preflight
 from bert_lamb.training.checkpoint import Checkpoints, fingerprint
-from bert_lamb.training.start import lay_out, parameter_shapes
+from bert_lamb.training.start import lay_out
 from bert_lamb.training.state import Params
 
 
@@ -47,9 +48,16 @@ def load_saved(workdir: epath.PathLike, step: int | None = None) -> SavedModel:
         ConfigError: if `workdir` holds no run.
         CheckpointError: if there is no such checkpoint, or it cannot be read.
     """
-    config = from_dict(PretrainConfig, preflight.read_config(workdir))
-    layout = lay_out(config.model, make_mesh(ParallelConfig(), jax.local_devices()))
-    shapes = placed(parameter_shapes(config.model), layout.shardings())
+    values = preflight.read_config(workdir)
+    if "phases" not in values:
+        raise ConfigError(
+            f"{workdir} holds a fine-tuned model; evaluate and fill-mask need that of a "
+            "pretraining run"
+        )
+    config = from_dict(PretrainConfig, values)
+    objective = model.pretraining(config.model)
+    layout = lay_out(objective, make_mesh(ParallelConfig(), jax.local_devices()))
+    shapes = placed(layout.shapes, layout.shardings())
     with Checkpoints(workdir, read_only=True) as checkpoints:
         params, progress = checkpoints.restore_params(shapes, step)
     return SavedModel(config, params, layout, load_tokenizer(workdir), progress.step)
@@ -115,7 +123,12 @@ def score_saved(
             max_examples=max_examples,
         )
 
-    score = evaluate(build_evaluator(saved.config.model, saved.layout), saved.params, batches())
+    score = evaluate(
+        build_evaluator(saved.config.model, saved.layout),
+        saved.params,
+        batches(),
+        manifest.seq_length,
+    )
     result: dict[str, float | int | str] = {
         "step": saved.step,
         "parameters_hash": fingerprint(saved.params),

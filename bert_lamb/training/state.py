@@ -1,6 +1,7 @@
 """What a training step reads and writes."""
 
 import dataclasses
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -13,11 +14,8 @@ from bert_lamb import optim
 from bert_lamb.optim.skipping import Skipped, none_skipped
 
 Params = dict[str, Any]
-SUMS = (
-    "mlm_loss", "mlm_weight", "mlm_correct",
-    "nsp_loss", "nsp_weight", "nsp_correct",
-    "tokens", "grad_norm", "updates",
-)  # fmt: skip
+# Sums that every task has beside its own.
+SUMS = ("tokens", "grad_norm", "updates")
 
 
 @partial(
@@ -33,7 +31,7 @@ class TrainState:
         step: i32 [], batches consumed over all phases: the position in the data.
         params: fp32 parameters, nested dict.
         opt_state: optax state of the present phase's optimizer.
-        window: f32 [] each, sums (`SUMS`) since the last line of metrics.
+        window: f32 [] each, sums since the last line of metrics.
         skipped: the record of non-finite updates.
     """
 
@@ -44,13 +42,15 @@ class TrainState:
     skipped: Skipped
 
 
-def new_state(params: Params, optimizer: optax.GradientTransformation) -> TrainState:
-    """Returns the state before the first step."""
+def new_state(
+    params: Params, optimizer: optax.GradientTransformation, names: Sequence[str]
+) -> TrainState:
+    """Returns the state before the first step of a task whose sums have `names`."""
     return TrainState(
         step=jnp.zeros((), jnp.int32),
         params=params,
         opt_state=optimizer.init(params),
-        window={name: jnp.zeros((), jnp.float32) for name in SUMS},
+        window={name: jnp.zeros((), jnp.float32) for name in (*names, *SUMS)},
         skipped=none_skipped(),
     )
 

@@ -10,7 +10,7 @@ import optax
 from jax.sharding import PartitionSpec
 
 from bert_lamb import model
-from bert_lamb.config import ModelConfig
+from bert_lamb.model import Objective
 from bert_lamb.optim.sharding import split_over, sum_over_devices
 from bert_lamb.optim.skipping import judge
 from bert_lamb.optim.trust_ratio import find_trust_ratios
@@ -25,7 +25,7 @@ Step = Callable[[TrainState, Batch], tuple[TrainState, Report]]
 
 
 def build_step(
-    config: ModelConfig,
+    objective: Objective,
     optimizer: optax.GradientTransformation,
     learning_rate: optax.Schedule,
     exchange: Exchange,
@@ -38,16 +38,16 @@ def build_step(
 ) -> Step:
     """Builds the function that takes one global batch and returns the next state.
 
-    The loss is the masked-language-model loss plus the next-sentence loss, each a sum over the
-    global batch divided once by its global weight, so neither the number of devices nor the
-    accumulation changes it. Gradients are summed across devices once per update.
+    Each loss is a sum over the global batch divided once by its global weight, so neither the
+    number of devices nor the accumulation changes it. Gradients are summed across devices once per
+    update.
 
     An update whose gradient is not finite changes neither parameters nor moments nor the counts
     of optimizer and schedule. After `nonfinite_limit` of them in a row no update is applied any
     more; the host stops the run when it next reads `state.skipped`.
 
     Args:
-        config: of the model.
+        objective: the model and what it minimizes.
         optimizer: the present phase's, for parameters cut as `exchange.layout` says.
         learning_rate: the schedule inside `optimizer`, for the report.
         exchange: of weights and gradients between devices.
@@ -63,7 +63,7 @@ def build_step(
     """
     specs = exchange.layout.local()
     names = [split_over(spec) for spec in jax.tree.leaves(specs)]
-    gradients = _build_gradients(config, exchange, micro_batches, repeat_gather)
+    gradients = _build_gradients(objective, exchange, micro_batches, repeat_gather)
 
     def on_each_device(state: TrainState, batch: Batch) -> tuple[TrainState, Report]:
         dropout_key = jax.random.fold_in(jax.random.key(seed), state.step)
@@ -112,27 +112,25 @@ def build_step(
 
 
 def _build_gradients(
-    config: ModelConfig, exchange: Exchange, micro_batches: int, repeat_gather: bool
+    objective: Objective, exchange: Exchange, micro_batches: int, repeat_gather: bool
 ) -> Callable[[Params, Batch, jax.Array], tuple[Params, dict[str, jax.Array]]]:
     """Builds (params, batch, key) -> (this device's part of the mean gradient, global sums)."""
     prepare = exchange.hook()
     hook = None if prepare is None else model.LayerHook(prepare, repeat_gather)
 
-    def loss(weights: Params, rows: Batch, key: jax.Array, divisors: tuple) -> tuple:
-        output = model.apply(config, weights, rows, dropout_key=key, hook=hook)
-        sums = model.pretraining_sums(output, rows)
-        mlm, nsp = divisors
-        return sums.mlm_loss / mlm + sums.nsp_loss / nsp, sums._asdict()
+    def loss(weights: Params, rows: Batch, key: jax.Array, divisors: dict) -> tuple:
+        output = model.apply(
+            objective.config, weights, rows, make=objective.make, dropout_key=key, hook=hook
+        )
+        sums = objective.sums(output, rows)
+        return objective.loss(sums, divisors), sums
 
     def own(x: jax.Array) -> jax.Array:
         return jax.lax.pcast(x, ROWS, to="varying")
 
     def gradients(params: Params, batch: Batch, key: jax.Array) -> tuple:
         # The divisors come first: with them, micro-batches and devices only ever add.
-        divisors = _total(
-            (jnp.sum(batch["masked_lm_weights"]), jnp.sum(batch["next_sentence_weights"]))
-        )
-        divisors = jax.tree.map(lambda w: jnp.maximum(w, 1), divisors)
+        divisors = jax.tree.map(lambda w: jnp.maximum(w, 1), _total(objective.weights(batch)))
         weights, local_key = exchange.gather(params), own(key)
 
         def take(rows: Batch) -> tuple:

@@ -1,8 +1,9 @@
-"""Pretraining from start to end; the file to read first.
+"""A training run from start to end; the file to read first.
 
-A run is a list of phases. Batch t, its masks and its dropout are pure functions of (seed, t), and
-a checkpoint holds everything else, so a run that is stopped anywhere and restarted computes the
-same numbers as one that never stopped.
+A run is a list of phases, and a task says what they train: `pretraining` is one, fine-tuning has
+others. Batch t, its masks and its dropout are pure functions of (seed, t), and a checkpoint holds
+everything else, so a run that is stopped anywhere and restarted computes the same numbers as one
+that never stopped.
 """
 
 import time
@@ -10,15 +11,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import jax
-import numpy as np
 from etils import epath
 from jax.sharding import Mesh
 
 from bert_lamb import model
-from bert_lamb.config import PhaseConfig, PretrainConfig
-from bert_lamb.data.batches.pipeline import eval_batches, train_batches
-from bert_lamb.data.records.manifest import Manifest
-from bert_lamb.evaluation.heldout import Evaluator, build_evaluator, evaluate
+from bert_lamb.config import RunConfig
+from bert_lamb.model import Objective
 from bert_lamb.optim import leaf_paths, mask_table
 from bert_lamb.parallel.batches import local_rows, put_batch
 from bert_lamb.parallel.layout import Layout
@@ -30,15 +28,16 @@ from bert_lamb.training.phases import first_step, learning_rates, locate, make_o
 from bert_lamb.training.program import compile_step
 from bert_lamb.training.recorder import Recorder, open_recorder
 from bert_lamb.training.signals import StopSignals
-from bert_lamb.training.start import begin, enter_phase, lay_out, parameter_shapes, progress_at
+from bert_lamb.training.start import begin, enter_phase, lay_out, progress_at
 from bert_lamb.training.state import TrainState
 from bert_lamb.training.step import Batch, Step
+from bert_lamb.training.task import Scorer, Task
 from bert_lamb.training.throughput import Stopwatch
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How `pretrain` ended.
+    """How `train` ended.
 
     Attributes:
         state: of the training, on the devices.
@@ -55,25 +54,29 @@ class Outcome:
 class _Run:
     """What stays the same throughout a run."""
 
-    config: PretrainConfig
-    manifests: dict[str, Manifest]
+    config: RunConfig
+    task: Task
     layout: Layout
     checkpoints: Checkpoints
     recorder: Recorder
     stop: StopSignals
     watchdog: Watchdog
-    evaluator: Evaluator
+    score: Scorer
 
 
-def pretrain(
-    config: PretrainConfig, workdir: epath.PathLike, devices: Sequence[jax.Device] | None = None
+def train(
+    config: RunConfig,
+    task: Task,
+    workdir: epath.PathLike,
+    devices: Sequence[jax.Device] | None = None,
 ) -> Outcome:
-    """Pretrains BERT as `config` says; resumes if `workdir` holds a checkpoint of this run.
+    """Trains as `config` says; resumes if `workdir` holds a checkpoint of this run.
 
     With several hosts, `bert_lamb.parallel.joining.join` comes first and all of them call this.
 
     Args:
-        config: of the run.
+        config: of the run: its phases, optimizer, mesh, checkpoints, logs.
+        task: what is trained.
         workdir: gets config.json, the tokenizer, checkpoints, metrics.jsonl, TensorBoard files;
             the same folder for all hosts, local or remote.
         devices: to train on; None takes all devices of all hosts.
@@ -84,51 +87,49 @@ def pretrain(
     Raises:
         ConfigError: if the configuration cannot be run, or the hosts do not all run the same
             code, configuration and records; before anything is compiled.
-        DataError: if records are missing or do not fit it; before anything is compiled.
         CheckpointError: if `workdir` has checkpoints that cannot be resumed.
         HostsError: if a host does not answer before the first step.
         NonFiniteError: if gradients are not finite `config.nonfinite_limit` times in a row.
     """
-    config, manifests = preflight.resolve(config)
     mesh = make_mesh(config.parallel, devices)
     preflight.check_devices(config, row_devices(mesh))
-    layout = lay_out(config.model, mesh)
-    preflight.compare_hosts(config, manifests)
-    preflight.claim_workdir(workdir, config)
+    layout = lay_out(task.objective, mesh)
+    preflight.compare_hosts(task.config, task.sources)
+    preflight.claim_workdir(workdir, task.config, task.claim)
     with (
         StopSignals() as stop,
         Watchdog(config.parallel.stall_seconds) as watchdog,
         Checkpoints(workdir, keep=config.checkpoint.keep) as checkpoints,
     ):
-        state, origin = begin(config, manifests, checkpoints, layout)
-        step = int(state.step)
-        with open_recorder(workdir, config, step, jax.tree.leaves(leaf_paths(state.params))) as out:
-            out.say(origin)
-            evaluator = build_evaluator(config.model, layout)
-            run = _Run(config, manifests, layout, checkpoints, out, stop, watchdog, evaluator)
+        state, origin = begin(config, task, checkpoints, layout)
+        step, names = int(state.step), jax.tree.leaves(leaf_paths(state.params))
+        with open_recorder(workdir, config, task.objective, step, names) as recorder:
+            recorder.say(origin)
+            scorer = task.scorer(layout)
+            run = _Run(config, task, layout, checkpoints, recorder, stop, watchdog, scorer)
             for index in range(locate(config.phases, step)[0], len(config.phases)):
                 state = _run_phase(run, index, state)
                 if stop.received is not None:
                     break
             step = int(state.step)
-            out.end_run(step)
+            recorder.end_run(step)
     return Outcome(state, step, stop.received if step < config.total_steps else None)
 
 
-def describe_run(config: PretrainConfig, devices: Sequence[jax.Device] | None = None) -> str:
-    """Checks a run as `pretrain` does and says what it would do, without doing it.
+def describe_run(
+    config: RunConfig, objective: Objective, devices: Sequence[jax.Device] | None = None
+) -> str:
+    """Checks a run as `train` does and says what it would do, without doing it.
 
     Returns:
         A line for each phase, and a table of what decays and adapts.
 
     Raises:
-        ConfigError, DataError: as `pretrain`.
+        ConfigError: as `train`.
     """
-    config, _ = preflight.resolve(config)
     mesh = make_mesh(config.parallel, devices)
     preflight.check_devices(config, row_devices(mesh))
-    lay_out(config.model, mesh)  # for its checks
-    shapes = parameter_shapes(config.model)
+    shapes = lay_out(objective, mesh).shapes
     make_optimizer(config.optimizer, config.phases[0], shapes)  # for its checks
     decays, adapts = masks(config.optimizer, shapes)
     table = mask_table(shapes, decays, adapts, model.stacked_axes(shapes))
@@ -146,8 +147,8 @@ def _run_phase(run: _Run, index: int, state: TrainState) -> TrainState:
     batches = _batches(run, index, step - first)
     batch = next(batches)
     train_step, compile_seconds = _compile(run, index, state, batch)
-    _evaluate(run, phase, state, step)
-    recorder.start_phase(f"phase {index + 1}/{len(config.phases)}", _stopwatch(run, phase), step)
+    _evaluate(run, index, state, step)
+    recorder.start_phase(f"phase {index + 1}/{len(config.phases)}", _stopwatch(run, index), step)
 
     began, ends = step, False
     while not ends:
@@ -164,35 +165,25 @@ def _run_phase(run: _Run, index: int, state: TrainState) -> TrainState:
             recorder.flush()
             recorder.check_finite(step, report)
             run.watchdog.at("saving", step)
-            run.checkpoints.save(state, progress_at(config, run.manifests, step))
+            run.checkpoints.save(state, progress_at(config, run.task, step))
             recorder.resume(step)
         every = config.evaluation.every_steps
         if not ends and every and step % every == 0:
             recorder.flush()
-            _evaluate(run, phase, state, step)
+            _evaluate(run, index, state, step)
             recorder.resume(step)
 
     recorder.end_phase(step, compile_seconds)
     if step == last:
-        _evaluate(run, phase, state, step)
+        _evaluate(run, index, state, step)
     return state
 
 
 def _batches(run: _Run, index: int, start: int) -> Iterator[Batch]:
     """Yields the phase's batches from `start` on, placed on the devices."""
-    phase, mesh = run.config.phases[index], run.layout.mesh
-    for batch in train_batches(
-        phase.records,
-        seq_length=phase.seq_length,
-        max_predictions=phase.max_predictions,
-        global_batch=phase.global_batch,
-        masking=run.config.masking,
-        # Another seed for each phase: phases over the same records see another order of them.
-        seed=run.config.seed + index,
-        start=start,
-        rows=local_rows(mesh, phase.global_batch),
-        on_damage=run.config.data.on_damage,
-    ):
+    mesh = run.layout.mesh
+    rows = local_rows(mesh, run.config.phases[index].global_batch)
+    for batch in run.task.batches(index, start, rows):
         yield put_batch(batch, mesh)
 
 
@@ -201,42 +192,30 @@ def _compile(run: _Run, index: int, state: TrainState, batch: Batch) -> tuple[St
     run.watchdog.at("compiling", int(state.step), patient=True)
     run.recorder.say("compiling the step (seconds on idle cores, minutes for a large model)")
     began = time.perf_counter()
-    compiled = compile_step(run.config, index, run.layout, state, batch)
+    compiled = compile_step(run.config, run.task.objective, index, run.layout, state, batch)
     return compiled, time.perf_counter() - began
 
 
-def _evaluate(run: _Run, phase: PhaseConfig, state: TrainState, step: int) -> None:
-    """Scores the held-out records of the phase, if it has any."""
-    if not phase.heldout:
-        return
-    batches: Iterator[dict[str, np.ndarray]] = eval_batches(
-        phase.heldout,
-        seq_length=phase.seq_length,
-        max_predictions=phase.max_predictions,
-        batch=run.config.evaluation.batch,
-        masking=run.config.masking,
-        seed=run.config.seed,
-        max_examples=run.config.evaluation.max_examples,
-        rows=local_rows(run.layout.mesh, run.config.evaluation.batch),
-    )
+def _evaluate(run: _Run, index: int, state: TrainState, step: int) -> None:
+    """Scores the phase's evaluation data, if it has any."""
     run.watchdog.at("evaluating", step, patient=True)
-    score = evaluate(run.evaluator, state.params, batches)
-    run.recorder.evaluation(step, phase.seq_length, score)
+    score = run.score(index, state.params)
+    if score is not None:
+        run.recorder.evaluation(step, score)
 
 
-def _stopwatch(run: _Run, phase: PhaseConfig) -> Stopwatch:
+def _stopwatch(run: _Run, index: int) -> Stopwatch:
+    phase = run.config.phases[index]
     return Stopwatch(
         rows=phase.global_batch,
         seq_length=phase.seq_length,
-        flops_per_row=model.flops_per_row(
-            run.config.model, phase.seq_length, phase.max_predictions
-        ),
+        flops_per_row=run.task.flops_per_row(index),
         device_kind=run.layout.mesh.devices.flat[0].device_kind,
         devices=run.layout.mesh.size,
     )
 
 
-def _describe(config: PretrainConfig, index: int, mesh: Mesh) -> str:
+def _describe(config: RunConfig, index: int, mesh: Mesh) -> str:
     """Says in one line what a phase does."""
     phase, rates = config.phases[index], learning_rates(config.phases[index])
     parts = preflight.micro_batches(phase, row_devices(mesh))

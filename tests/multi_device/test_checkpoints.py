@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from bert_lamb.config import ParallelConfig
+from bert_lamb.model import pretraining
 from bert_lamb.parallel.batches import put_batch
 from bert_lamb.parallel.layout import Layout
 from bert_lamb.parallel.mesh import make_mesh
@@ -36,9 +37,11 @@ def saved(tmp_path_factory: pytest.TempPathFactory):
 
 def _restored(workdir, parallel: ParallelConfig, devices: int) -> tuple[TrainState, Layout]:
     config = config_of(dataclasses.replace(SAVED, parallel=parallel, devices=devices))
-    layout = lay_out(config.model, make_mesh(parallel, jax.devices()[:devices]))
+    layout = lay_out(pretraining(config.model), make_mesh(parallel, jax.devices()[:devices]))
     with Checkpoints(workdir, read_only=True) as checkpoints:
-        restored = checkpoints.restore_newest(state_shapes(config, layout))
+        restored = checkpoints.restore_newest(
+            state_shapes(config, pretraining(config.model), layout)
+        )
     assert restored is not None
     return restored[0], layout
 

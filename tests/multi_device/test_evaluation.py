@@ -10,6 +10,7 @@ from bert_lamb.config import MaskingConfig, ModelConfig, ParallelConfig
 from bert_lamb.data.batches.pipeline import eval_batches
 from bert_lamb.data.records.manifest import read_manifest
 from bert_lamb.evaluation.heldout import HeldoutScore, build_evaluator, evaluate
+from bert_lamb.model import pretraining
 from bert_lamb.parallel.mesh import make_mesh
 from bert_lamb.training.start import lay_out
 
@@ -21,13 +22,13 @@ def _score(records: Path, batch: int, parallel: ParallelConfig, devices: int) ->
         vocab_size=read_manifest(records).vocab_size, num_layers=2, hidden_size=16, num_heads=2,
         intermediate_size=32, max_positions=16, vocab_multiple=8, scan_layers=True,
     )  # fmt: skip
-    layout = lay_out(config, make_mesh(parallel, jax.devices()[:devices]))
+    layout = lay_out(pretraining(config), make_mesh(parallel, jax.devices()[:devices]))
     params = jax.device_put(model.init(config, jax.random.key(0)), layout.shardings())
     batches = eval_batches(
         records, seq_length=16, max_predictions=3, batch=batch, masking=MaskingConfig(), seed=1,
         max_examples=EXAMPLES,
     )  # fmt: skip
-    return evaluate(build_evaluator(config, layout), params, batches)
+    return evaluate(build_evaluator(config, layout), params, batches, 16)
 
 
 @pytest.mark.parametrize(

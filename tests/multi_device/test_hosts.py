@@ -18,6 +18,7 @@ import jax
 import pytest
 
 from bert_lamb.config import ConfigError, ParallelConfig, PretrainConfig, from_dict
+from bert_lamb.model import pretraining
 from bert_lamb.parallel import hosts, joining
 from bert_lamb.parallel.mesh import make_mesh
 from bert_lamb.parallel.watchdog import describe_hosts
@@ -130,9 +131,11 @@ def _rows(workdir: Path, job: int) -> list[list[tuple[int, str]]]:
 
 def _final(workdir: Path) -> TrainState:
     config = from_dict(PretrainConfig, preflight.read_config(workdir))
-    layout = lay_out(config.model, make_mesh(ParallelConfig(), jax.devices()[:1]))
+    layout = lay_out(pretraining(config.model), make_mesh(ParallelConfig(), jax.devices()[:1]))
     with Checkpoints(workdir, read_only=True) as checkpoints:
-        restored = checkpoints.restore_newest(state_shapes(config, layout))
+        restored = checkpoints.restore_newest(
+            state_shapes(config, pretraining(config.model), layout)
+        )
     assert restored is not None
     return restored[0]
 

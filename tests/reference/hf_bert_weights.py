@@ -1,6 +1,6 @@
 """Hugging Face's BERT (PyTorch, eager) as an independent reference: its tensors as our tree."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -10,9 +10,11 @@ import transformers
 from bert_lamb.config import ModelConfig
 
 
-def reference_model(config: ModelConfig, seed: int) -> transformers.BertForPreTraining:
-    """Builds the model with every parameter random, biases and norms included; dropout off."""
-    model = transformers.BertForPreTraining(
+def reference_model(
+    config: ModelConfig, seed: int, kind: str = "BertForPreTraining", **more: Any
+) -> transformers.BertPreTrainedModel:
+    """Builds a model with every parameter random, biases and norms included; dropout off."""
+    model = getattr(transformers, kind)(
         transformers.BertConfig(
             vocab_size=config.vocab_size,
             num_hidden_layers=config.num_layers,
@@ -24,6 +26,7 @@ def reference_model(config: ModelConfig, seed: int) -> transformers.BertForPreTr
             hidden_act={"gelu": "gelu", "gelu_tanh": "gelu_pytorch_tanh"}[config.activation],
             layer_norm_eps=config.layer_norm_eps,
             attn_implementation="eager",
+            **more,
         )
     ).eval()
     generator = torch.Generator().manual_seed(seed)
@@ -77,8 +80,28 @@ def as_params(tensors: Mapping[str, np.ndarray], config: ModelConfig) -> dict[st
             return {key: stack([tree[key] for tree in trees]) for key in trees[0]}
         return np.stack(trees)
 
+    def found(**heads: tuple[str, Callable[[str], Any]]) -> dict[str, Any]:
+        return {
+            key: read(name)
+            for key, (name, read) in heads.items()
+            if any(tensor.startswith(f"{name}.") for tensor in tensors)
+        }
+
+    def mlm(name: str) -> dict[str, Any]:
+        return {
+            "transform": linear(f"{name}.transform.dense"),
+            "norm": norm(f"{name}.transform.LayerNorm"),
+            "bias": np.pad(tensors[f"{name}.bias"], (0, padding)),
+        }
+
     table = "bert.embeddings.{}_embeddings.weight"
-    head = "cls.predictions"
+    heads_there = found(
+        pooler=("bert.pooler.dense", linear),
+        mlm=("cls.predictions", mlm),
+        nsp=("cls.seq_relationship", linear),
+        span=("qa_outputs", linear),
+        classifier=("classifier", linear),
+    )
     return {
         "embeddings": {
             "word": {"embedding": np.pad(tensors[table.format("word")], ((0, padding), (0, 0)))},
@@ -87,11 +110,5 @@ def as_params(tensors: Mapping[str, np.ndarray], config: ModelConfig) -> dict[st
             "norm": norm("bert.embeddings.LayerNorm"),
         },
         "layers": stack([layer(f"bert.encoder.layer.{i}") for i in range(L)]),
-        "pooler": linear("bert.pooler.dense"),
-        "mlm": {
-            "transform": linear(f"{head}.transform.dense"),
-            "norm": norm(f"{head}.transform.LayerNorm"),
-            "bias": np.pad(tensors[f"{head}.bias"], (0, padding)),
-        },
-        "nsp": linear("cls.seq_relationship"),
+        **heads_there,
     }

@@ -84,7 +84,11 @@ def test_the_best_spans_are_those_of_brute_force(
         assert found.null_odds is None
         assert spans[found.text] == pytest.approx(max(spans.values()))
     ranked = sorted(spans.values(), reverse=True)[:n_best]
-    as_good = [score for text, score in spans.items() if text and score >= null] if version == "2.0" else []
+    as_good = (
+        [score for text, score in spans.items() if text and score >= null]
+        if version == "2.0"
+        else []
+    )
     if len(as_good) >= n_best:  # a span goes before a null of its score
         ranked.append(null)
     assert [c.score for c in found.candidates] == pytest.approx(ranked)

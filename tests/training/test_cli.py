@@ -312,24 +312,28 @@ def test_printed_config_sets_itself(config_file, tmp_path, capsys):
     assert capsys.readouterr().out.splitlines() == printed
 
 
+def no_tokenizer(workdir):
+    """Writes nothing: for these tests the configuration is all that counts."""
+
+
 def test_a_config_can_be_corrected_until_something_is_saved(records, tmp_path):
     config = from_dict(PretrainConfig, {"phases": [{"records": str(records[16] / "train")}]})
     other = dataclasses.replace(config, seed=1)
-    claim_workdir(tmp_path, config)
-    claim_workdir(tmp_path, other)
+    claim_workdir(tmp_path, config, no_tokenizer)
+    claim_workdir(tmp_path, other, no_tokenizer)
     assert json.loads((tmp_path / "config.json").read_text())["seed"] == 1
     (tmp_path / "checkpoints" / "3").mkdir(parents=True)
     with pytest.raises(ConfigError, match=r"config\.seed: 1 -> 0"):
-        claim_workdir(tmp_path, config)
+        claim_workdir(tmp_path, config, no_tokenizer)
 
 
 def test_keys_that_an_older_version_did_not_know_do_not_differ(records, tmp_path):
     config = from_dict(PretrainConfig, {"phases": [{"records": str(records[16] / "train")}]})
-    claim_workdir(tmp_path, config)
+    claim_workdir(tmp_path, config, no_tokenizer)
     (tmp_path / "checkpoints" / "3").mkdir(parents=True)
     file = tmp_path / "config.json"
     values = json.loads(file.read_text())
     del values["masking"]["whole_word"], values["data"]
     file.write_text(json.dumps(values))
-    claim_workdir(tmp_path, config)
+    claim_workdir(tmp_path, config, no_tokenizer)
     assert json.loads(file.read_text())["masking"]["whole_word"] is False

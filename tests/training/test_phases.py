@@ -10,6 +10,7 @@ import pytest
 
 from bert_lamb import model, recipes
 from bert_lamb.config import ModelConfig, OptimizerConfig, PhaseConfig
+from bert_lamb.model import pretraining
 from bert_lamb.training import phases
 from bert_lamb.training.start import parameter_shapes
 from tests.quick import jit
@@ -158,6 +159,8 @@ def test_p55_a_parameter_of_an_unknown_kind_is_an_error():
 
 
 def parameter_shapes_with(kind: str) -> dict:
-    shapes = parameter_shapes(ModelConfig(vocab_size=50, num_layers=1, hidden_size=8, num_heads=2,
-                                          intermediate_size=16))  # fmt: skip
+    small = ModelConfig(
+        vocab_size=50, num_layers=1, hidden_size=8, num_heads=2, intermediate_size=16
+    )
+    shapes = parameter_shapes(pretraining(small))
     return shapes | {"pooler": {kind: jax.ShapeDtypeStruct((8,), jnp.float32)}}

@@ -23,8 +23,8 @@ from bert_lamb.config import (
 )
 from bert_lamb.parallel.batches import put_batch
 from bert_lamb.training import phases
+from bert_lamb.training.pretraining import pretrain
 from bert_lamb.training.state import TrainState
-from bert_lamb.training.trainer import pretrain
 from tests.quick import jit
 from tests.steps import Setting, assert_close, batch, compiled
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from bert_lamb.config import ParallelConfig, PretrainConfig, from_dict
+from bert_lamb.model import pretraining
 from bert_lamb.parallel.mesh import make_mesh
 from bert_lamb.training import preflight
 from bert_lamb.training.checkpoint import Checkpoints, Progress
@@ -67,11 +68,18 @@ def _learned(workdir: Path) -> list[dict[str, Any]]:
     return [{name: record[name] for name in names} for record in _records(workdir, "train")]
 
 
+def _fresh_state(workdir: Path) -> TrainState:
+    config = from_dict(PretrainConfig, preflight.read_config(workdir))
+    return initial_state(config, pretraining(config.model))
+
+
 def _final(workdir: Path) -> tuple[TrainState, Progress]:
     config = from_dict(PretrainConfig, preflight.read_config(workdir))
-    layout = lay_out(config.model, make_mesh(ParallelConfig(), jax.devices()[:1]))
+    layout = lay_out(pretraining(config.model), make_mesh(ParallelConfig(), jax.devices()[:1]))
     with Checkpoints(workdir, read_only=True) as checkpoints:
-        restored = checkpoints.restore_newest(state_shapes(config, layout))
+        restored = checkpoints.restore_newest(
+            state_shapes(config, pretraining(config.model), layout)
+        )
     assert restored is not None
     return restored
 
@@ -113,7 +121,7 @@ def test_p46_p48_learning_rates_of_both_phases_in_the_log(straight, small):
 
 def test_p47_the_log_shows_the_hand_over_and_later_positions_learn_in_phase_2(straight):
     state, _ = _final(straight)
-    fresh = initial_state(from_dict(PretrainConfig, preflight.read_config(straight)))
+    fresh = _fresh_state(straight)
     name = ("embeddings", "position", "embedding")
     table, start = state.params, fresh.params
     for key in name:
@@ -131,7 +139,7 @@ def test_p47_positions_beyond_phase_1_keep_their_values_without_decay(runner, tm
     assert stopped.returncode == 143, stopped.stderr
     state, progress = _final(tmp_path)
     assert (progress.step, progress.phase, progress.next_batch) == (6, 1, 0)
-    fresh = initial_state(from_dict(PretrainConfig, preflight.read_config(tmp_path)))
+    fresh = _fresh_state(tmp_path)
     table = np.asarray(state.params["embeddings"]["position"]["embedding"])
     start = np.asarray(fresh.params["embeddings"]["position"]["embedding"])
     np.testing.assert_array_equal(table[16:], start[16:])
