@@ -33,10 +33,10 @@ demo: $(VENV)/installed
 	@BIN=$(BIN) scripts/demo.sh '$(CORPUS)'
 
 test: $(VENV)/installed
-	@$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile
+	@$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 test-all: $(VENV)/installed
-	@$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile -m 'slow or not slow'
+	@$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder -m 'slow or not slow'
 
 lint: $(VENV)/installed
 	@$(BIN)/ruff format --check .

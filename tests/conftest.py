@@ -16,6 +16,21 @@ CACHE = Path(__file__).resolve().parents[1] / "build" / "jax-cache"
 jax.config.update("jax_compilation_cache_dir", str(CACHE))
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
 
+# Tests that compile most, or start processes, come first: two workers then end together.
+LONG = ("multi_device", "training", "finetuning", "model", "test_configs_compile.py", "planning")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Sorts tests by their folder, those of `LONG` before all others."""
+    here = Path(__file__).parent
+
+    def place(item: pytest.Item) -> int:
+        folder = item.path.relative_to(here).parts[0]
+        return LONG.index(folder) if folder in LONG else len(LONG)
+
+    items.sort(key=place)
+
+
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 
 
