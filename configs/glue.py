@@ -1,7 +1,7 @@
-"""GLUE with the published fine-tuning settings; MRPC unless another task is named.
+r"""GLUE with the published fine-tuning settings; MRPC unless another task is named.
 
 Command:
-    bert-lamb glue train --config=configs/glue.py --workdir=runs/rte --config.init_from=runs/bert \\
+    bert-lamb glue train --config=configs/glue.py --workdir=runs/rte --config.init_from=runs/bert \
         --config.task=RTE --config.train=RTE/train.tsv --config.dev=RTE/dev.tsv
 
 Hardware: any one accelerator; hours on a CPU with BERT-base.

@@ -1,7 +1,7 @@
-"""SQuAD v1.1 on a part of its training set, on 2 CPU cores.
+r"""SQuAD v1.1 on a part of its training set, on 2 CPU cores.
 
 Command:
-    bert-lamb squad train --config=configs/squad_split_cpu.py --workdir=runs/squad-split \\
+    bert-lamb squad train --config=configs/squad_split_cpu.py --workdir=runs/squad-split \
         --config.init_from=FOLDER --config.train=split-train.json --config.dev=split-validation.json
 
 Hardware: 2 CPU cores. Most windows of 192 tokens hold a whole paragraph with its question, at half

@@ -1,7 +1,7 @@
-"""SQuAD v1.1 with the published fine-tuning settings.
+r"""SQuAD v1.1 with the published fine-tuning settings.
 
 Command:
-    bert-lamb squad train --config=configs/squad_v1.py --workdir=runs/squad-v1 \\
+    bert-lamb squad train --config=configs/squad_v1.py --workdir=runs/squad-v1 \
         --config.init_from=runs/bert --config.train=train-v1.1.json --config.dev=dev-v1.1.json
 
 Hardware: any one accelerator with 16 GiB; max_rows_per_device accumulates where there is less.

@@ -1,7 +1,7 @@
-"""SQuAD v2.0, with questions that have no answer, with the published fine-tuning settings.
+r"""SQuAD v2.0, with questions that have no answer, with the published fine-tuning settings.
 
 Command:
-    bert-lamb squad train --config=configs/squad_v2.py --workdir=runs/squad-v2 \\
+    bert-lamb squad train --config=configs/squad_v2.py --workdir=runs/squad-v2 \
         --config.init_from=runs/bert --config.train=train-v2.0.json --config.dev=dev-v2.0.json
 
 Hardware: as configs/squad_v1.py. The threshold for no answer is tuned on the dev file: each
