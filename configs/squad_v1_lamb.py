@@ -4,8 +4,8 @@ Command:
     bert-lamb squad train --config=configs/squad_v1_lamb.py --workdir=runs/squad-v1-lamb \
         --config.init_from=runs/bert --config.train=train-v1.1.json --config.dev=dev-v1.1.json
 
-Hardware: several accelerators. Rates between 3e-4 and 5e-4 are meant for this batch; nothing of this
-setting was measured at full size.
+Hardware: several accelerators. Rates between 3e-4 and 5e-4 are meant for this batch; nothing of
+this setting was measured at full size.
 """
 
 import ml_collections
