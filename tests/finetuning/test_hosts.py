@@ -36,6 +36,8 @@ def test_two_hosts_answer_as_one_does(settings: dict[str, Any], tmp_path: Path):
         environment = os.environ | {
             "JAX_PLATFORMS": "cpu",
             "JAX_NUM_CPU_DEVICES": str(4 // hosts),
+            # Compiled fast: hosts wait for each other no longer than 30 s.
+            "XLA_FLAGS": "--xla_backend_optimization_level=0",
             "JAX_COMPILATION_CACHE_DIR": str(CACHE),
         }
         processes = [
