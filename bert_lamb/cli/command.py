@@ -29,13 +29,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         line, 75 if another host was lost and the same command goes on from the newest checkpoint,
         128 + the signal's number if a run was asked to stop and saved its state.
     """
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):  # what the terminal's encoding lacks is shown escaped
+            stream.reconfigure(errors="backslashreplace")
     parser = _parser()
     known, rest = parser.parse_known_args(argv)
     if rest and not getattr(known, "takes_overrides", False):
         parser.error(f"unknown arguments: {' '.join(rest)}")
     known.config_flags = rest
     logging.basicConfig(format="%(asctime)s %(message)s", datefmt="%H:%M:%S", level=logging.INFO)
-    for noisy in ("absl", "jax", "orbax", "grain"):
+    for noisy in ("absl", "asyncio", "jax", "orbax", "grain"):
         logging.getLogger(noisy).setLevel(logging.ERROR)
     try:
         return known.verb(known)

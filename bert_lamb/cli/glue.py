@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from bert_lamb.cli.squad_model import CHECKPOINT_HELP
 from bert_lamb.cli.training import add_training, train
-from bert_lamb.cli.verbs import OK, add_verb
+from bert_lamb.cli.verbs import OK, add_verb, check_apart, check_file, some_path
 
 if TYPE_CHECKING:
     from bert_lamb.training.trainer import Outcome
@@ -19,7 +19,7 @@ def add_glue(verbs: argparse._SubParsersAction) -> None:
     steps = glue.add_subparsers(metavar="STEP", required=True)
     training = add_verb(
         steps, "train", "fine-tune a pretrained model as a config file says; resume if stopped",
-        "bert-lamb glue train --config=configs/glue_mrpc.py --workdir=runs/mrpc \\\n"
+        "bert-lamb glue train --config=configs/glue.py --workdir=runs/mrpc \\\n"
         "      --config.init_from=runs/mine --config.train=train.tsv --config.dev=dev.tsv",
     )  # fmt: skip
     add_training(training)
@@ -29,8 +29,10 @@ def add_glue(verbs: argparse._SubParsersAction) -> None:
         "bert-lamb glue predict test.tsv --checkpoint=runs/mrpc --output=MRPC.tsv",
     )  # fmt: skip
     predict.add_argument("data", help="TSV file, local or remote (gs://)")
-    predict.add_argument("--checkpoint", required=True, help=CHECKPOINT_HELP)
-    predict.add_argument("--output", required=True, metavar="FILE", help="TSV file to write")
+    predict.add_argument("--checkpoint", required=True, type=some_path, help=CHECKPOINT_HELP)
+    predict.add_argument(
+        "--output", required=True, type=some_path, metavar="FILE", help="TSV file to write"
+    )
     predict.add_argument("--batch", type=int, default=32, help="rows at once, default 32")
     predict.set_defaults(verb=_predict)
     evaluate = add_verb(
@@ -54,9 +56,11 @@ def _train(args: argparse.Namespace) -> int:
 
     def describe(config: GlueConfig) -> str:
         from bert_lamb.finetuning.glue import prepare
+        from bert_lamb.training.preflight import check_workdir
         from bert_lamb.training.trainer import describe_run
 
         task, lines = prepare(config)
+        check_workdir(args.workdir, task.config)
         return "\n".join([*lines, describe_run(task.run, task.objective)])
 
     return train(args, GlueConfig, run, describe)
@@ -72,6 +76,8 @@ def _predict(args: argparse.Namespace) -> int:
     from bert_lamb.glue.writing import write_predictions
 
     check_batch(args.batch)
+    check_apart(args.data, args.output)
+    check_file(args.output)
     tuned = open_tuned(args.checkpoint, GlueConfig)
     dataset = read_dataset(args.data, task_of(tuned.config))
     print(dataset.describe())

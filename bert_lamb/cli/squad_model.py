@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bert_lamb.cli.training import add_training, train
-from bert_lamb.cli.verbs import OK, add_verb
+from bert_lamb.cli.verbs import OK, add_verb, check_apart, some_path
 
 if TYPE_CHECKING:
     from bert_lamb.finetuning.config import SquadConfig
@@ -38,9 +38,9 @@ def add_predict(steps: argparse._SubParsersAction) -> None:
     verb.add_argument(
         "data", help="SQuAD file, local or remote (gs://), or tfds:squad/v2.0@validation"
     )
-    verb.add_argument("--checkpoint", required=True, help=CHECKPOINT_HELP)
+    verb.add_argument("--checkpoint", required=True, type=some_path, help=CHECKPOINT_HELP)
     verb.add_argument(
-        "--output", required=True, metavar="DIR",
+        "--output", required=True, type=some_path, metavar="DIR",
         help="folder for predictions.json, nbest.json and, for v2.0, null_odds.json",
     )  # fmt: skip
     verb.add_argument(
@@ -59,7 +59,7 @@ def add_ask(steps: argparse._SubParsersAction) -> None:
         steps, "ask", "answer questions on a text of your own",
         "bert-lamb squad ask --checkpoint=runs/squad --context=article.txt 'Who wrote it?'",
     )  # fmt: skip
-    verb.add_argument("--checkpoint", required=True, help=CHECKPOINT_HELP)
+    verb.add_argument("--checkpoint", required=True, type=some_path, help=CHECKPOINT_HELP)
     verb.add_argument("--context", required=True, metavar="FILE", help="text file; - reads stdin")
     verb.add_argument("--top", type=int, default=3, help="answers per question, default 3")
     verb.add_argument("question", nargs="+", help="one or more, quoted")
@@ -76,30 +76,40 @@ def _train(args: argparse.Namespace) -> int:
 
     def describe(config: SquadConfig) -> str:
         from bert_lamb.finetuning.squad import prepare
+        from bert_lamb.training.preflight import check_workdir
         from bert_lamb.training.trainer import describe_run
 
         task, lines = prepare(config, args.workdir)
+        check_workdir(args.workdir, task.config)
         return "\n".join([*lines, describe_run(task.run, task.objective)])
 
     return train(args, SquadConfig, run, describe)
 
 
 def _predict(args: argparse.Namespace) -> int:
+    from etils import epath
+
     from bert_lamb.finetuning.config import SquadConfig
     from bert_lamb.finetuning.squad import predict_dataset, score
     from bert_lamb.finetuning.tuned import check_batch, open_tuned
     from bert_lamb.squad.reading import read_dataset
-    from bert_lamb.squad.writing import write_predictions
+    from bert_lamb.squad.writing import FILES, write_predictions
 
     check_batch(args.batch)
+    folder = epath.Path(args.output)
+    check_apart(args.data, *(folder / name for name in FILES))
     dataset = read_dataset(args.data)
     print(dataset.describe())
     tuned = open_tuned(args.checkpoint, SquadConfig)
     options = _options(tuned.config, args)
+    folder.mkdir(parents=True, exist_ok=True)
     found = predict_dataset(tuned, dataset, options, args.batch)
     files = write_predictions(args.output, found)
-    if all(question.labelled for question in dataset.questions):
+    without = sum(not question.labelled for question in dataset.questions)
+    if not without:
         print(score(dataset, found, options.null_threshold).describe())
+    elif without < len(dataset.questions):
+        print(f"not scored: {without:,} questions are not labelled")
     print(f"step {tuned.step} of {args.checkpoint}: wrote " + ", ".join(map(str, files)))
     return OK
 
@@ -107,6 +117,12 @@ def _predict(args: argparse.Namespace) -> int:
 def _options(config: "SquadConfig", args: argparse.Namespace) -> "PredictionOptions":
     from dataclasses import replace
 
+    from bert_lamb.data.errors import DataError
+
+    if args.null_threshold is not None and config.version == "1.1":
+        raise DataError(
+            "--null-threshold: the model is of v1.1, which has no questions without answer"
+        )
     given = {"null_threshold": args.null_threshold, "n_best": args.n_best,
              "max_answer_tokens": args.max_answer}  # fmt: skip
     return replace(config.answers, **{k: v for k, v in given.items() if v is not None})
@@ -120,9 +136,12 @@ def _ask(args: argparse.Namespace) -> int:
 
     if args.top < 1:
         raise DataError(f"--top={args.top}: expected at least 1 answer")
+    if not all(question.strip() for question in args.question):
+        raise DataError("an empty question; expected a question, quoted")
     context = _read_text(args.context)
     tuned = open_tuned(args.checkpoint, SquadConfig)
-    for question, found in zip(args.question, ask(tuned, context, args.question), strict=True):
+    answers = ask(tuned, context, args.question, n_best=args.top)
+    for question, found in zip(args.question, answers, strict=True):
         print(question)
         for candidate in found.candidates[: args.top]:
             text = candidate.text or "(no answer)"
@@ -137,7 +156,7 @@ def _read_text(path: str) -> str:
 
     data = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
     try:
-        text = data.decode("utf-8")
+        text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise DataError(f"{path}, byte {error.start}: not UTF-8; convert the file") from error
     if not text.strip():

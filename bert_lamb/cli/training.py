@@ -68,5 +68,6 @@ def train(
         say(f"stopped by signal {outcome.stopped_by} after step {outcome.step}, which is saved; "
             "the same command resumes")  # fmt: skip
         return 128 + outcome.stopped_by
-    say(f"done: checkpoints, metrics.jsonl and tensorboard/ are in {args.workdir}")
+    events = ", tensorboard/" * config.logging.tensorboard  # type: ignore[attr-defined]
+    say(f"done: checkpoints/, metrics.jsonl{events} are in {args.workdir}")
     return OK

@@ -20,6 +20,42 @@ def add_verb(
     )
 
 
+def some_path(text: str) -> str:
+    """Takes a path as it is, but refuses the empty one, as `workdir` does."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError("empty; expected a path")
+    return text
+
+
+def check_apart(source: str, *outputs: object) -> None:
+    """Checks that no output is the file that is read.
+
+    Raises:
+        DataError: if one is.
+    """
+    from bert_lamb.data.errors import DataError
+
+    for output in map(str, outputs):
+        if os.path.realpath(output) == os.path.realpath(source):
+            raise DataError(f"--output: {output} is the file that is read; name another one")
+
+
+def check_file(path: str) -> None:
+    """Makes the folder of a file that will be written.
+
+    Raises:
+        DataError: if a folder is where the file should be.
+    """
+    from etils import epath
+
+    from bert_lamb.data.errors import DataError
+
+    file = epath.Path(path)
+    if file.is_dir():
+        raise DataError(f"--output: {path} is a folder; expected the name of a file")
+    file.parent.mkdir(parents=True, exist_ok=True)
+
+
 def workdir(text: str) -> os.PathLike[str]:
     """Takes a path, local or remote such as gs://BUCKET/RUN.
 

@@ -180,6 +180,7 @@ class TrainingPhase:
         require(self.seq_length >= 8, "seq_length", self.seq_length, "at least 8 tokens")
         for key in ("global_batch", "steps"):
             require(getattr(self, key) >= 1, key, getattr(self, key), "at least 1")
+        require(self.steps < 2**31, "steps", self.steps, "fewer than 2**31")
         self._check_rates()
         require(
             self.max_rows_per_device >= 0,

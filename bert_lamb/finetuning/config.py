@@ -89,9 +89,11 @@ class FinetuneConfig:
 
     def phase(self, seq_length: int, examples: int) -> TrainingPhase:
         """Returns the one phase of the run."""
-        steps = (
-            math.ceil(self.epochs * examples / self.global_batch) if self.global_batch > 0 else 1
+        updates = self.epochs * examples / max(self.global_batch, 1)
+        require(
+            updates < 2**31, "epochs", self.epochs, f"fewer than 2**31 updates, not {updates:g}"
         )
+        steps = math.ceil(updates)
         return TrainingPhase(
             seq_length=seq_length,
             global_batch=self.global_batch,
@@ -119,18 +121,21 @@ class FinetuneConfig:
                 f"config.{key} = {seq_length}: expected at most {longest}, the positions of the "
                 "model"
             )
-        return RunConfig(
-            model=self.model,
-            optimizer=self.optimizer,
-            phases=(self.phase(seq_length, examples),),
-            parallel=self.parallel,
-            checkpoint=self.checkpoint,
-            evaluation=self.evaluation,
-            logging=self.logging,
-            seed=self.seed,
-            nonfinite_limit=self.nonfinite_limit,
-            init_from=self.init_from,
-        )
+        try:
+            return RunConfig(
+                model=self.model,
+                optimizer=self.optimizer,
+                phases=(self.phase(seq_length, examples),),
+                parallel=self.parallel,
+                checkpoint=self.checkpoint,
+                evaluation=self.evaluation,
+                logging=self.logging,
+                seed=self.seed,
+                nonfinite_limit=self.nonfinite_limit,
+                init_from=self.init_from,
+            )
+        except ConfigError as error:
+            raise ConfigError(f"config.{error}") from None
 
 
 def with_shape(model: ModelConfig, shape: ModelConfig, origin: str) -> ModelConfig:

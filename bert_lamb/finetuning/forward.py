@@ -69,7 +69,7 @@ def all_outputs(
         Numbers of the examples int [batch], -1 in rows that fill up the last batch, and outputs.
     """
     devices = row_devices(layout.mesh)
-    batch = -(-batch // devices) * devices
+    batch = -(-min(batch, max(size, 1)) // devices) * devices
     rows = local_rows(layout.mesh, batch)
     for numbers, made in ordered_batches(make, size, batch=batch, rows=rows):
         yield numbers, forward(params, made)

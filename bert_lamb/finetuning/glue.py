@@ -12,7 +12,7 @@ from etils import epath
 from bert_lamb.finetuning.config import GlueConfig
 from bert_lamb.finetuning.forward import Forward, all_outputs
 from bert_lamb.finetuning.runs import objective_of, task_of
-from bert_lamb.finetuning.task import Finetuning, open_start
+from bert_lamb.finetuning.task import TOKENIZER, Finetuning, open_start
 from bert_lamb.finetuning.tuned import TunedModel
 from bert_lamb.glue.dataset import Dataset
 from bert_lamb.glue.features import Features, make_features
@@ -77,6 +77,7 @@ def prepare(config: GlueConfig) -> tuple[Finetuning, list[str]]:
     dev_set = read_dataset(config.dev, task) if config.dev else None
     if dev_set is not None:
         train_set = _apart(train_set, dev_set)
+        dev_set = dev_set.first(config.evaluation.max_examples)
     start = open_start(config)
     labels = task.known_labels if config.text_columns and not task.regression else ()
     config = dataclasses.replace(config, model=start.model, labels=labels)
@@ -95,7 +96,7 @@ def prepare(config: GlueConfig) -> tuple[Finetuning, list[str]]:
         start,
         _Rows(features),
         np.arange(len(features)),
-        {config.train: _fingerprint(train_set)},
+        {config.train: _fingerprint(train_set), TOKENIZER: start.tokenizer.hash},
         evaluator,
     ), lines
 

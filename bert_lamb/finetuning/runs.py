@@ -33,7 +33,10 @@ def read_run(workdir: epath.PathLike) -> PretrainConfig | SquadConfig | GlueConf
     kind = next((cls for key, cls in _KINDS.items() if key in values), None)
     if kind is None:
         raise ConfigError(f"{workdir}/config.json: not the configuration of a run of this version")
-    return from_dict(kind, values)
+    try:
+        return from_dict(kind, values)
+    except ConfigError as error:
+        raise ConfigError(f"{workdir}/config.json: {error}; put the original file back") from None
 
 
 def objective_of(config: PretrainConfig | FinetuneConfig) -> Objective:

@@ -14,7 +14,7 @@ from bert_lamb.config import ConfigError
 from bert_lamb.data.errors import DataError
 from bert_lamb.finetuning.config import SquadConfig
 from bert_lamb.finetuning.forward import Forward, all_outputs
-from bert_lamb.finetuning.task import Finetuning, open_start
+from bert_lamb.finetuning.task import TOKENIZER, Finetuning, open_start
 from bert_lamb.finetuning.tuned import TunedModel
 from bert_lamb.parallel.hosts import is_first
 from bert_lamb.parallel.layout import Layout
@@ -107,7 +107,7 @@ def prepare(config: SquadConfig, workdir: epath.PathLike) -> tuple[Finetuning, l
         start,
         _Rows(features, labels),
         examples,
-        {config.train: _fingerprint(train_set)},
+        {config.train: _fingerprint(train_set), TOKENIZER: start.tokenizer.hash},
         score,
     )
     return task, lines
@@ -206,17 +206,21 @@ def predict_dataset(
     return predict_all(tuned.forward, tuned.layout, tuned.params, dataset, features, options, batch)
 
 
-def ask(tuned: TunedModel[SquadConfig], context: str, questions: Sequence[str]) -> list[Prediction]:
+def ask(
+    tuned: TunedModel[SquadConfig], context: str, questions: Sequence[str], n_best: int = 20
+) -> list[Prediction]:
     """Answers questions on a text.
 
     Args:
         tuned: the model.
         context: any text; answers are slices of it.
         questions: one or more.
+        n_best: candidates of each.
     """
     made = tuple(Question(str(i), text, 0) for i, text in enumerate(questions))
     dataset = Dataset("context", tuned.config.version, (Paragraph("", context),), made)
-    return predict_dataset(tuned, dataset, tuned.config.answers, batch=8)
+    options = dataclasses.replace(tuned.config.answers, n_best=n_best)
+    return predict_dataset(tuned, dataset, options, batch=8)
 
 
 def _first_questions(dataset: Dataset, number: int) -> Dataset:

@@ -18,6 +18,9 @@ from bert_lamb.parallel.layout import Layout
 from bert_lamb.training.state import Params
 from bert_lamb.training.task import HostBatch, Score, Scorer
 
+# Name of the tokenizer's hash among the sources of a run.
+TOKENIZER = "tokenizer"
+
 Evaluate = Callable[[Forward, Layout, Params], Score]
 
 

@@ -11,9 +11,11 @@ from bert_lamb.data.tokenization import Tokenizer, load_tokenizer
 from bert_lamb.finetuning.config import FinetuneConfig, SquadConfig
 from bert_lamb.finetuning.forward import Forward, build_forward
 from bert_lamb.finetuning.runs import objective_of, read_run, split_checkpoint
+from bert_lamb.finetuning.task import TOKENIZER
 from bert_lamb.parallel.layout import Layout, placed
 from bert_lamb.parallel.mesh import make_mesh
 from bert_lamb.training.checkpoint import Checkpoints
+from bert_lamb.training.preflight import edited
 from bert_lamb.training.start import lay_out
 from bert_lamb.training.state import Params
 
@@ -70,10 +72,24 @@ def open_tuned(path: str, kind: type[Config]) -> TunedModel[Config]:
             f"{workdir} holds a run of another task; fine-tune it first: `bert-lamb {verb} train "
             f"--config=FILE --workdir=NEW --config.init_from={workdir}`"
         )
+    if config.features.seq_length > config.model.max_positions:
+        raise ConfigError(f"{workdir}/config.json: rows are longer than model.max_positions; "
+                          "put the original file back")  # fmt: skip
     objective = objective_of(config)
     layout = lay_out(objective, make_mesh(ParallelConfig(), jax.local_devices()))
     with Checkpoints(workdir, read_only=True) as checkpoints:
         shapes = placed(layout.shapes, layout.shardings())
         params, progress = checkpoints.restore_params(shapes, step)
+    tokenizer = load_tokenizer(workdir)
+    if tokenizer.hash != progress.records.get(TOKENIZER):
+        raise ConfigError(
+            f"{workdir}: the tokenizer there, {tokenizer.hash[:12]}, is not that of the "
+            "checkpoint; put the original files back"
+        )
+    if differ := edited(progress.config, config):
+        raise ConfigError(
+            f"{workdir}/config.json was changed (checkpoint -> file): {'; '.join(differ[:5])}; put "
+            "the original file back"
+        )
     forward = build_forward(objective, layout)
-    return TunedModel(config, load_tokenizer(workdir), layout, params, forward, progress.step)
+    return TunedModel(config, tokenizer, layout, params, forward, progress.step)

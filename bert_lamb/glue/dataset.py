@@ -91,6 +91,18 @@ class Dataset:
             left_out=self.left_out + len(self) - len(kept),
         )
 
+    def first(self, number: int) -> "Dataset":
+        """Returns the data set with its first examples only; 0 takes all."""
+        if not number:
+            return self
+        return replace(
+            self,
+            ids=self.ids[:number],
+            texts=self.texts[:number],
+            pairs=None if self.pairs is None else self.pairs[:number],
+            labels=None if self.labels is None else frozen(self.labels[:number].copy()),
+        )
+
     def _examples(self) -> list[tuple[str, str]]:
         return list(zip(self.texts, self.pairs or [""] * len(self), strict=True))
 

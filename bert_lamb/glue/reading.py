@@ -175,8 +175,7 @@ class _Table:
         except _FaultError as fault:
             if not skip_faulty:
                 raise DataError(
-                    f"{self.source}, line {number}: {fault}; mend the line, or leave faulty lines "
-                    "out"
+                    f"{self.source}, line {number}: {fault}; mend the line, or take it out"
                 ) from None
             self.faults.append(f"line {number}: {fault}")
             return

@@ -146,15 +146,16 @@ class Features:
             For each feature of the question: bool [length].
         """
         span = slice(*self.bounds[question : question + 2])
-        first, length = self.first[span, None], self.length[span, None]
-        token = np.arange(len(self.tokens(question).ids))
-        sides = np.minimum(token - first, first + length - 1 - token)
-        score = np.where(sides >= 0, sides + 0.01 * length, -1.0)
-        best = score.argmax(0) if len(score) else token
-        return [
-            best[f : f + n] == w
-            for w, (f, n) in enumerate(zip(first[:, 0], length[:, 0], strict=True))
-        ]
+        size = len(self.tokens(question).ids)
+        score, best = np.full(size, -1.0), np.full(size, -1)
+        windows = list(zip(self.first[span].tolist(), self.length[span].tolist(), strict=True))
+        for w, (first, length) in enumerate(windows):
+            token = np.arange(length)
+            own = np.minimum(token, length - 1 - token) + 0.01 * length
+            inside = slice(first, first + length)
+            better = own > score[inside]
+            score[inside][better], best[inside][better] = own[better], w
+        return [best[first : first + length] == w for w, (first, length) in enumerate(windows)]
 
 
 def make_features(

@@ -231,6 +231,8 @@ class _Spans:
     ) -> None:
         first_feature = int(features.bounds[question])
         self._tokens = features.tokens(question)
+        span = slice(first_feature, int(features.bounds[question + 1]))
+        longest = min(longest, int(features.length[span].max(initial=1)))
         self._parts = []  # (start logits [n], end logits [n], first token) of each window
         scores = []
         for w, best_here in enumerate(features.max_context(question)):

@@ -10,7 +10,9 @@ from etils import epath
 
 from bert_lamb.squad.predicting import Candidate, Prediction
 
-PREDICTIONS_FILE, NBEST_FILE, NULL_ODDS_FILE = "predictions.json", "nbest.json", "null_odds.json"
+FILES = PREDICTIONS_FILE, NBEST_FILE, NULL_ODDS_FILE = (
+    "predictions.json", "nbest.json", "null_odds.json"
+)  # fmt: skip
 
 
 def write_predictions(

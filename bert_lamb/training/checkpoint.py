@@ -74,7 +74,7 @@ class Checkpoints:
         self.directory = _absolute(workdir) / "checkpoints"
         if read_only and not self.directory.exists():
             raise CheckpointError(
-                f"{self.directory}: no checkpoints here; give the --workdir of a pretraining run"
+                f"{self.directory}: no checkpoints here; give the folder of a run"
             )
         self._keep, self._read_only = keep, read_only
         self._manager = self._open()
@@ -176,7 +176,8 @@ class Checkpoints:
         if broken:
             raise CheckpointError(
                 f"{self.directory}: none of the checkpoints {steps} can be read; the newest "
-                f"fails with: {_first_line(broken[steps[-1]])}"
+                f"fails with: {_first_line(broken[steps[-1]])}; restore one from a copy, or give "
+                "a new --workdir"
             )
         return None
 
@@ -201,10 +202,16 @@ class Checkpoints:
             raise
         except Exception as error:
             raise CheckpointError(
-                f"{self.directory}/{step} cannot be read: {_first_line(error)}; the checkpoints "
-                f"here are {self.steps()}, choose another one"
+                f"{self.directory}/{step} cannot be read: {_first_line(error)}; "
+                + self._others(step)
             ) from error
         return restored["params"], progress
+
+    def _others(self, step: int) -> str:
+        others = [other for other in self.steps() if other != step]
+        if not others:
+            return "there is no other one here; restore it from a copy, or train again"
+        return f"others here are {others}, choose one of them"
 
     def progress(self, step: int) -> Progress:
         """Reads where the checkpoint of `step` stands."""
@@ -358,4 +365,6 @@ def _metadata(folder: epath.Path) -> Any:
 
 
 def _first_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error) else ''}"
+    # What a storage layer says of its own state follows in brackets, and goes on for pages.
+    text = str(error).strip().split("[tensorstore_spec")[0] or "no message"
+    return f"{type(error).__name__}: {text.splitlines()[0]:.200}".rstrip()

@@ -33,6 +33,9 @@ class MetricsFiles:
 
     Lines of steps after `start`, left by a process that ended before its next checkpoint, are
     removed first: the restarted run writes them again, to the same digits.
+
+    Attributes:
+        last_evaluation: step of the last evaluation that the file held when it was opened, or -1.
     """
 
     def __init__(self, workdir: epath.PathLike | None, *, start: int, tensorboard: bool) -> None:
@@ -40,12 +43,14 @@ class MetricsFiles:
         self._lines: TextIO | None = None
         self._events: Any = None
         self._mirror: Mirror | None = None
+        self.last_evaluation = -1
         if workdir is None:
             return
         if "://" in os.fspath(workdir):
             self._mirror = Mirror(epath.Path(workdir), METRICS)
         folder = self._mirror.local if self._mirror else Path(workdir)
-        _keep_lines_up_to(folder / METRICS, start)
+        kept = _keep_lines_up_to(folder / METRICS, start)
+        self.last_evaluation = max((r["step"] for r in kept if r["kind"] == "eval"), default=-1)
         self._lines = (folder / METRICS).open("a", encoding="utf-8")
         if tensorboard:
             writer, purge = _event_writer(), start + 1 if start else None
@@ -94,11 +99,11 @@ def _event_writer() -> Callable[..., Any]:
     return SummaryWriter
 
 
-def _keep_lines_up_to(path: Path, step: int) -> None:
-    """Drops records of steps after `step`, and a last line cut short by a kill."""
+def _keep_lines_up_to(path: Path, step: int) -> list[dict[str, Any]]:
+    """Drops records of steps after `step`, and a last line cut short; returns the others."""
     if not path.exists():
-        return
-    kept = []
+        return []
+    kept, records = [], []
     for line in path.read_text(encoding="utf-8").splitlines(keepends=True):
         try:
             record = json.loads(line)
@@ -106,9 +111,11 @@ def _keep_lines_up_to(path: Path, step: int) -> None:
             continue
         if line.endswith("\n") and record["step"] <= step:
             kept.append(line)
+            records.append(record)
     scratch = path.with_suffix(".tmp")
     scratch.write_text("".join(kept), encoding="utf-8")
     scratch.replace(path)
+    return records
 
 
 class Display:

@@ -19,6 +19,7 @@ from bert_lamb.config import (
     from_dict,
     to_dict,
 )
+from bert_lamb.data.tokenization import TOKENIZER_FILES
 from bert_lamb.parallel.hosts import gather_texts, is_first, wait_for_all
 
 # Sections that a resumed run may differ in: none changes a parameter, beyond rounding, while the
@@ -112,20 +113,49 @@ def claim_workdir(
             differences the message lists; or if the hosts do not all see the same directory.
     """
     workdir = epath.Path(workdir)
-    path = workdir / "config.json"
-    resolved = to_dict(config)
-    if path.exists():
-        differ = differences(_bound(_with_defaults(config, read_config(workdir))), _bound(resolved))
-        if differ and any((workdir / "checkpoints").glob("[0-9]*")):
-            raise ConfigError(
-                f"{workdir} holds a run with another configuration (there -> here):\n  "
-                + "\n  ".join(differ)
-                + "\nResume with the same configuration, or give a new --workdir."
-            )
+    check_workdir(workdir, config)
     wait_for_all("workdir")  # all have looked before one writes
     if is_first():
-        _write_claim(workdir, resolved, write_tokenizer)
+        _write_claim(workdir, to_dict(config), write_tokenizer)
     _check_shared(workdir)
+
+
+def check_workdir(workdir: epath.PathLike, config: Any) -> None:
+    """Checks that a working directory is free, or that of a run with the configuration `config`.
+
+    Raises:
+        ConfigError: as `claim_workdir`.
+    """
+    workdir = epath.Path(workdir)
+    is_bound = _has_checkpoints(workdir)
+    if not (workdir / "config.json").exists():
+        if is_bound:
+            raise ConfigError(
+                f"{workdir} has checkpoints, but its config.json is missing, which says whose they "
+                f"are; {_RESTORE}"
+            )
+        return
+    differ = edited(read_config(workdir), config)
+    if differ and is_bound:
+        raise ConfigError(
+            f"{workdir} holds a run with another configuration (there -> here):\n  "
+            + "\n  ".join(differ)
+            + "\nResume with the same configuration, or give a new --workdir."
+        )
+
+
+def edited(old: Mapping[str, Any], config: Any) -> list[str]:
+    """Lists where a configuration differs, in what counts, from that of a checkpoint.
+
+    Args:
+        old: that of the checkpoint (`Progress.config`).
+        config: dataclass of the run.
+    """
+    return differences(_bound(_with_defaults(config, dict(old))), _bound(to_dict(config)))
+
+
+def _has_checkpoints(workdir: epath.Path) -> bool:
+    return any((workdir / "checkpoints").glob("[0-9]*"))
 
 
 def _check_shared(workdir: epath.Path) -> None:
@@ -156,7 +186,9 @@ def _write_claim(
 ) -> None:
     path = workdir / "config.json"
     workdir.mkdir(parents=True, exist_ok=True)
-    write_tokenizer(workdir)
+    # That of a run which has learned is never replaced: what follows may yet find that it differs.
+    if not (_has_checkpoints(workdir) and any((workdir / f).exists() for f in TOKENIZER_FILES)):
+        write_tokenizer(workdir)
     scratch = path.with_suffix(".tmp")
     scratch.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
     scratch.replace(path)
@@ -170,11 +202,16 @@ def read_config(workdir: epath.PathLike) -> dict[str, Any]:
     """
     path = epath.Path(workdir) / "config.json"
     if not path.exists():
-        raise ConfigError(f"{path} does not exist; give the --workdir of a run")
+        raise ConfigError(f"{path} does not exist; give the folder of a run")
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise ConfigError(f"{path}: not JSON ({error}); {_RESTORE}") from error
+    if isinstance(values, dict) and "model_type" in values:
+        raise ConfigError(
+            f"{workdir} holds a model in Hugging Face's form, not a run; fine-tune it first, with "
+            f"--config.init_from={workdir}"
+        )
     if not isinstance(values, dict) or "model" not in values:
         raise ConfigError(f"{path}: not the configuration of a run; {_RESTORE}")
     return values

@@ -116,6 +116,13 @@ class Recorder:
         left = None if speed is None else speed.seconds_per_step * (self._total - step)
         self._display.window(step, _note(figures, self._objective.shown, speed), left)
 
+    def was_evaluated(self, step: int) -> bool:
+        """Whether an earlier process has recorded an evaluation at `step`, for all that is known.
+
+        Hosts that keep no records say yes.
+        """
+        return not is_first() or self._files.last_evaluation == step
+
     def evaluation(self, step: int, score: Score) -> None:
         """Writes the scores of an evaluation."""
         self._files.write("eval", step, score.to_dict())

@@ -19,6 +19,7 @@ from bert_lamb.config import RunConfig
 from bert_lamb.model import Objective
 from bert_lamb.optim import leaf_paths, mask_table
 from bert_lamb.parallel.batches import local_rows, put_batch
+from bert_lamb.parallel.hosts import everywhere
 from bert_lamb.parallel.layout import Layout
 from bert_lamb.parallel.mesh import describe_mesh, make_mesh, row_devices
 from bert_lamb.parallel.watchdog import Watchdog
@@ -107,6 +108,8 @@ def train(
             recorder.say(origin)
             scorer = task.scorer(layout)
             run = _Run(config, task, layout, checkpoints, recorder, stop, watchdog, scorer)
+            if step == config.total_steps:
+                _evaluate_missed(run, state, step)
             for index in range(locate(config.phases, step)[0], len(config.phases)):
                 state = _run_phase(run, index, state)
                 if stop.received is not None:
@@ -202,6 +205,12 @@ def _evaluate(run: _Run, index: int, state: TrainState, step: int) -> None:
     score = run.score(index, state.params)
     if score is not None:
         run.recorder.evaluation(step, score)
+
+
+def _evaluate_missed(run: _Run, state: TrainState, step: int) -> None:
+    """Scores a complete run whose process ended between the last checkpoint and the scores."""
+    if not everywhere("evaluated", run.recorder.was_evaluated(step)):
+        _evaluate(run, len(run.config.phases) - 1, state, step)
 
 
 def _stopwatch(run: _Run, index: int) -> Stopwatch:

@@ -32,7 +32,7 @@ def test_train_says_what_it_read_and_resumes(run, config_file, capsys):
     assert main(args) == 0
     captured = capsys.readouterr()
     assert "SQuAD v1.1: 1 articles, 160 paragraphs, 160 questions" in captured.out
-    assert f"done: checkpoints, metrics.jsonl and tensorboard/ are in {run}" in captured.out
+    assert f"done: checkpoints/, metrics.jsonl are in {run}" in captured.out
 
 
 def test_another_configuration_in_the_same_folder_is_refused(run, config_file, capsys):
@@ -104,6 +104,12 @@ def test_ask_shows_slices_of_the_text_with_their_places(run, tmp_path, capsys):
             "run of another task",
         ),
         (["predict", "{v2}", "--checkpoint={run}", "--output={tmp}"], "was fine-tuned on v1.1"),
+        (
+            ["predict", "{dev}", "--checkpoint={run}", "--output={tmp}", "--null-threshold=1"],
+            "--null-threshold: the model is of v1.1",
+        ),
+        (["predict", "{own}", "--checkpoint={run}", "--output={tmp}"], "is the file that is read"),
+        (["ask", "--checkpoint={run}", "--context={dev}", " "], "an empty question"),
         (["ask", "--checkpoint={run}", "--context={none}", "what ?"], "none.json"),
         (["ask", "--checkpoint={run}", "--context={empty}", "what ?"], "no text in it"),
         (["ask", "--checkpoint={run}", "--context={latin}", "what ?"], "byte 1: not UTF-8"),
@@ -115,11 +121,12 @@ def test_ask_shows_slices_of_the_text_with_their_places(run, tmp_path, capsys):
 )
 def test_faults_are_one_line(run, data, pretrained, tmp_path, capsys, args, message):
     (tmp_path / "empty.txt").write_text(" \n")
+    (tmp_path / "predictions.json").write_text(Path(data["1.1 dev"]).read_text())
     (tmp_path / "latin.txt").write_bytes("né".encode("latin-1"))
     names = {
         "run": run, "dev": data["1.1 dev"], "v2": data["2.0 dev"], "pretrained": pretrained,
         "tmp": tmp_path, "none": tmp_path / "none.json", "empty": tmp_path / "empty.txt",
-        "latin": tmp_path / "latin.txt",
+        "latin": tmp_path / "latin.txt", "own": tmp_path / "predictions.json",
     }  # fmt: skip
     assert main(["squad", *(arg.format(**names) for arg in args)]) == 1
     error = capsys.readouterr().err.strip().splitlines()

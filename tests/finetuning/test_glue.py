@@ -120,6 +120,23 @@ def test_a_dev_set_inside_of_the_training_file_is_taken_out_of_it(values, tables
     assert not dev & train
 
 
+def test_first_examples_alone_are_scored_if_so_asked(values):
+    options = values["evaluation"] | {"max_examples": 3}
+    task, _ = glue.prepare(from_dict(GlueConfig, values | {"evaluation": options}))
+    assert len(task.evaluate.features) == 3
+    assert len(task.examples) == 160
+
+
+def test_a_table_is_not_overwritten_by_its_predictions(learned, tables, capsys):
+    before = Path(tables["dev"]).read_bytes()
+    args = ["glue", "predict", tables["dev"], f"--checkpoint={learned}"]
+    assert main([*args, f"--output={tables['dev']}"]) == 1
+    assert "is the file that is read; name another one" in capsys.readouterr().err
+    assert main([*args, f"--output={Path(tables['dev']).parent}"]) == 1
+    assert "is a folder; expected the name of a file" in capsys.readouterr().err
+    assert Path(tables["dev"]).read_bytes() == before
+
+
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [

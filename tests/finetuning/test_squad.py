@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 
 from bert_lamb.config import ConfigError, ParallelConfig
 from bert_lamb.data.errors import DataError
+from bert_lamb.data.tokenization import TextOptions, WordPiece, load_tokenizer
 from bert_lamb.finetuning import squad
 from bert_lamb.finetuning.config import SquadConfig
 from bert_lamb.finetuning.forward import build_forward
@@ -155,6 +157,75 @@ def test_a_run_killed_and_restarted_is_bit_equal_to_one_that_never_stopped(setti
     jax.tree.map(np.testing.assert_array_equal, straight.params, killed.params)
 
 
+def test_scores_that_a_kill_prevented_are_made_up_for(learned, settings, tmp_path):
+    workdir = tmp_path / "run"
+    config = squad_config(settings, epochs=0.1)
+    squad.finetune(config, workdir, jax.devices()[:1])
+    expected = (workdir / "dev" / "predictions.json").read_bytes()
+    log, last = workdir / "metrics.jsonl", scores(workdir)[-1]
+    lines = log.read_text().splitlines(keepends=True)
+    kept = [line for line in lines if json.loads(line) | {"at": 0} != last | {"at": 0}]
+    assert len(kept) < len(lines)
+    log.write_text("".join(kept))
+    (workdir / "dev" / "predictions.json").unlink()
+    squad.finetune(config, workdir, jax.devices()[:1])
+    assert (workdir / "dev" / "predictions.json").read_bytes() == expected
+    assert scores(workdir)[-1] == last
+    (workdir / "dev" / "predictions.json").unlink()
+    squad.finetune(config, workdir, jax.devices()[:1])  # nothing is left to do
+    assert not (workdir / "dev" / "predictions.json").exists()
+
+
+def test_a_tokenizer_that_changed_is_refused_and_not_copied_over_the_first(
+    settings, learned, tmp_path
+):
+    workdir, vocab = tmp_path / "run", tmp_path / "vocab"
+    tokenizer = load_tokenizer(learned)
+    tokens = [tokenizer.token(i) for i in range(tokenizer.vocab_size)]
+    WordPiece(tokens, TextOptions()).save(vocab)
+    shape = {"num_layers": 1, "hidden_size": 16, "num_heads": 2, "intermediate_size": 16}
+    config = squad_config(
+        settings, init_from="", vocab=str(vocab), model=shape | {"scan_layers": True}, epochs=0.1,
+        dev="",
+    )  # fmt: skip
+    squad.finetune(config, workdir, jax.devices()[:1])
+    first = load_tokenizer(workdir).hash
+    WordPiece([*tokens[:-2], tokens[-1], tokens[-2]], TextOptions()).save(vocab)
+    with pytest.raises(CheckpointError, match=r"records = .*tokenizer.*this run expects"):
+        squad.finetune(config, workdir, jax.devices()[:1])
+    assert load_tokenizer(workdir).hash == first
+    load_tokenizer(vocab).save(workdir)
+    with pytest.raises(
+        ConfigError, match=r"the tokenizer there, .*, is not that of the checkpoint"
+    ):
+        open_tuned(str(workdir), SquadConfig)
+
+
+def test_a_configuration_that_is_gone_or_edited_is_refused(settings, learned, tmp_path):
+    copy = tmp_path / "run"
+    shutil.copytree(learned, copy)
+    file = copy / "config.json"
+    values = json.loads(file.read_text())
+    file.write_text(json.dumps(values | {"version": "2.0"}))
+    with pytest.raises(ConfigError, match=r"was changed .*config\.version: 1\.1 -> 2\.0"):
+        open_tuned(str(copy), SquadConfig)
+    file.write_text(json.dumps(values | {"epohcs": 1}))
+    with pytest.raises(ConfigError, match=r"run/config\.json: config\.epohcs"):
+        open_tuned(str(copy), SquadConfig)
+    file.unlink()
+    with pytest.raises(ConfigError, match=r"has checkpoints, but its config\.json is missing"):
+        squad.finetune(squad_config(settings), copy, jax.devices()[:1])
+    assert not file.exists()
+
+
+def test_a_folder_of_another_program_is_not_overwritten(settings, tmp_path):
+    content = '{"model_type": "bert"}'
+    (tmp_path / "config.json").write_text(content)
+    with pytest.raises(ConfigError, match="holds a model in Hugging Face's form, not a run"):
+        squad.finetune(squad_config(settings), tmp_path, jax.devices()[:1])
+    assert (tmp_path / "config.json").read_text() == content
+
+
 def test_p84_data_of_another_version_are_refused_before_anything_is_compiled(settings, data):
     for version, other in (("1.1", "2.0"), ("2.0", "1.1")):
         config = squad_config(settings, version=version, train=data[f"{other} train"])
@@ -204,6 +275,7 @@ def test_the_shape_comes_from_the_checkpoint_and_may_not_be_another(settings):
         ({"train": ""}, "train = '': expected a SQuAD file"),
         ({"epochs": 0.0}, r"config\.epochs = 0\.0: expected more than 0"),
         ({"epohcs": 1.0}, r"config\.epohcs = 1\.0: unknown key; did you mean config\.epochs"),
+        ({"epochs": 1e300}, r"epochs = 1e\+300: expected fewer than 2\*\*31 updates"),
         ({"global_batch": 0}, "global_batch = 0: expected at least 1"),
         ({"peak_lr": -1.0}, r"peak_lr = -1\.0: expected more than 0"),
         ({"warmup_share": 1.5}, r"warmup_share = 1\.5: expected a share"),
