@@ -164,14 +164,12 @@ def test_a_run_of_another_task_is_refused_with_the_way_on(learned, pretrained):
         open_tuned(str(pretrained), GlueConfig)
 
 
-def test_real_mrpc_trains_a_step_from_the_published_files(values, shared, tmp_path):
+def test_real_mrpc_is_read_from_the_published_files(values, shared):
     folder = shared / "data" / "glue" / "MRPC"
     config = from_dict(GlueConfig, values | {
         "task": "MRPC", "train": str(folder / "msr_paraphrase_train.txt"),
         "dev": str(folder / "dev.tsv"), "features": {"seq_length": 32}, "epochs": 0.01,
     })  # fmt: skip
-    task, _ = glue.prepare(config)
+    task, lines = glue.prepare(config)
     assert len(task.examples) == 3668
-    glue.finetune(config, tmp_path, jax.devices()[:1])
-    last = (tmp_path / "metrics.jsonl").read_text().splitlines()
-    assert any('"kind": "eval"' in line and '"f1"' in line for line in last)
+    assert any("408 examples left out that are also in another set" in line for line in lines)

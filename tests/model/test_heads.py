@@ -1,5 +1,7 @@
 """Heads of fine-tuning against Hugging Face's in PyTorch, and what they share with pretraining."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -92,8 +94,9 @@ def test_losses_and_gradients_equal_the_reference(rows, head):
 
 
 def test_rows_of_weight_0_change_neither_loss_nor_gradient(rows):
-    for objective in (question_answering(CONFIG), classification(CONFIG, 3)):
-        params = init(CONFIG, jax.random.key(0), objective.make)
+    small = dataclasses.replace(CONFIG, num_layers=1, hidden_size=16, num_heads=2)
+    for objective in (question_answering(small), classification(small, 3)):
+        params = objective.init(jax.random.key(0))
         batch = rows | {"label": jnp.arange(B, dtype=jnp.int32) % 3}
         few = {name: value[: B - 1] for name, value in batch.items()}
         batch["weight"] = batch["weight"].at[-1].set(0)

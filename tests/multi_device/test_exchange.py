@@ -29,7 +29,7 @@ def _count(found: list[Collective], *, loops: bool | None = None) -> Counter:
     )
 
 
-@pytest.mark.parametrize("micro_batches", [1, 2])
+@pytest.mark.parametrize("micro_batches", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_data_parallel_sums_gradients_once_whatever_the_accumulation(micro_batches):
     found = _sent(Setting(micro_batches=micro_batches))
     # The divisors of the loss, then gradients and what is reported, which XLA joins on CPUs.
@@ -37,7 +37,7 @@ def test_data_parallel_sums_gradients_once_whatever_the_accumulation(micro_batch
     assert all(one.times == 1 and one.dtypes == ("f32",) for one in found)
 
 
-@pytest.mark.parametrize("micro_batches", [1, 2])
+@pytest.mark.parametrize("micro_batches", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_a_sharded_optimizer_gathers_and_scatters_once_a_step(micro_batches):
     parallel = ParallelConfig(fsdp=4)
     found = _sent(Setting(parallel, micro_batches=micro_batches))

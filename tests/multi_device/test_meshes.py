@@ -99,7 +99,7 @@ def _mean_gradient(state: TrainState) -> list[np.ndarray]:
     return [np.asarray(m) / 0.1 for m in jax.tree.leaves(state.opt_state[1].moments.mu)]
 
 
-@pytest.mark.parametrize("limit", [0.05, 1e6])
+@pytest.mark.parametrize("limit", [0.05, pytest.param(1e6, marks=pytest.mark.slow)])
 def test_bucket_clipping_equals_its_definition(limit):
     """Each device's own gradient, scaled to the whole batch, is clipped bucket by bucket."""
     _, start, _ = compiled(Setting())
