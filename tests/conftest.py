@@ -83,7 +83,7 @@ def small(records: dict[int, Path]) -> dict[str, Any]:
         "seed": 3,
         "model": {
             "num_layers": 2, "hidden_size": 16, "num_heads": 2, "intermediate_size": 32,
-            "max_positions": 32, "vocab_multiple": 8,
+            "max_positions": 32, "vocab_multiple": 8, "scan_layers": True,
         },
         "phases": [
             {
