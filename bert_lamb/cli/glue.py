@@ -2,14 +2,10 @@
 
 import argparse
 import json
-from typing import TYPE_CHECKING
 
 from bert_lamb.cli.squad_model import CHECKPOINT_HELP
 from bert_lamb.cli.training import add_training, train
-from bert_lamb.cli.verbs import OK, add_verb, check_apart, check_file, some_path
-
-if TYPE_CHECKING:
-    from bert_lamb.training.trainer import Outcome
+from bert_lamb.cli.verbs import OK, add_verb, check_apart, check_batch, make_room, some_path
 
 
 def add_glue(verbs: argparse._SubParsersAction) -> None:
@@ -48,36 +44,23 @@ def add_glue(verbs: argparse._SubParsersAction) -> None:
 
 def _train(args: argparse.Namespace) -> int:
     from bert_lamb.finetuning.config import GlueConfig
+    from bert_lamb.finetuning.glue import prepare
 
-    def run(config: GlueConfig) -> "Outcome":
-        from bert_lamb.finetuning.glue import finetune
-
-        return finetune(config, args.workdir)
-
-    def describe(config: GlueConfig) -> str:
-        from bert_lamb.finetuning.glue import prepare
-        from bert_lamb.training.preflight import check_workdir
-        from bert_lamb.training.trainer import describe_run
-
-        task, lines = prepare(config)
-        check_workdir(args.workdir, task.config)
-        return "\n".join([*lines, describe_run(task.run, task.objective)])
-
-    return train(args, GlueConfig, run, describe)
+    return train(args, GlueConfig, prepare)
 
 
 def _predict(args: argparse.Namespace) -> int:
     from bert_lamb.finetuning.config import GlueConfig
     from bert_lamb.finetuning.glue import GlueScore, predict_dataset
     from bert_lamb.finetuning.runs import task_of
-    from bert_lamb.finetuning.tuned import check_batch, open_tuned
+    from bert_lamb.finetuning.tuned import open_tuned
     from bert_lamb.glue.metrics import evaluate
     from bert_lamb.glue.reading import read_dataset
     from bert_lamb.glue.writing import write_predictions
 
     check_batch(args.batch)
     check_apart(args.data, args.output)
-    check_file(args.output)
+    make_room(args.output)
     tuned = open_tuned(args.checkpoint, GlueConfig)
     dataset = read_dataset(args.data, task_of(tuned.config))
     print(dataset.describe())

@@ -9,7 +9,7 @@ from bert_lamb.cli.verbs import OK, add_verb, workdir
 from bert_lamb.config import PretrainConfig
 
 if TYPE_CHECKING:
-    from bert_lamb.training.trainer import Outcome
+    from bert_lamb.training.task import Task
 
 
 def add_pretrain(verbs: argparse._SubParsersAction) -> None:
@@ -71,17 +71,12 @@ def add_inspect(verbs: argparse._SubParsersAction) -> None:
 
 
 def _pretrain(args: argparse.Namespace) -> int:
-    def run(config: PretrainConfig) -> "Outcome":
-        from bert_lamb.training.pretraining import pretrain
+    def prepare(config: PretrainConfig) -> "tuple[Task, list[str]]":
+        from bert_lamb.training.pretraining import Pretraining
 
-        return pretrain(config, args.workdir)
+        return Pretraining.of(config), []
 
-    def describe(config: PretrainConfig) -> str:
-        from bert_lamb.training.pretraining import describe_pretraining
-
-        return describe_pretraining(config)
-
-    return train(args, PretrainConfig, run, describe)
+    return train(args, PretrainConfig, prepare)
 
 
 def _evaluate(args: argparse.Namespace) -> int:

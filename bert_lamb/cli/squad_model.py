@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bert_lamb.cli.training import add_training, train
-from bert_lamb.cli.verbs import OK, add_verb, check_apart, some_path
+from bert_lamb.cli.verbs import OK, add_verb, check_apart, check_batch, some_path
 
 if TYPE_CHECKING:
     from bert_lamb.finetuning.config import SquadConfig
     from bert_lamb.squad.predicting import PredictionOptions
-    from bert_lamb.training.trainer import Outcome
 
 CHECKPOINT_HELP = "folder of a fine-tuned run, or WORKDIR/checkpoints/STEP of one"
 
@@ -68,22 +67,9 @@ def add_ask(steps: argparse._SubParsersAction) -> None:
 
 def _train(args: argparse.Namespace) -> int:
     from bert_lamb.finetuning.config import SquadConfig
+    from bert_lamb.finetuning.squad import prepare
 
-    def run(config: SquadConfig) -> "Outcome":
-        from bert_lamb.finetuning.squad import finetune
-
-        return finetune(config, args.workdir)
-
-    def describe(config: SquadConfig) -> str:
-        from bert_lamb.finetuning.squad import prepare
-        from bert_lamb.training.preflight import check_workdir
-        from bert_lamb.training.trainer import describe_run
-
-        task, lines = prepare(config, args.workdir)
-        check_workdir(args.workdir, task.config)
-        return "\n".join([*lines, describe_run(task.run, task.objective)])
-
-    return train(args, SquadConfig, run, describe)
+    return train(args, SquadConfig, lambda config: prepare(config, args.workdir))
 
 
 def _predict(args: argparse.Namespace) -> int:
@@ -91,7 +77,7 @@ def _predict(args: argparse.Namespace) -> int:
 
     from bert_lamb.finetuning.config import SquadConfig
     from bert_lamb.finetuning.squad import predict_dataset, score
-    from bert_lamb.finetuning.tuned import check_batch, open_tuned
+    from bert_lamb.finetuning.tuned import open_tuned
     from bert_lamb.squad.reading import read_dataset
     from bert_lamb.squad.writing import FILES, write_predictions
 

@@ -2,13 +2,14 @@
 
 import argparse
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from bert_lamb.cli.overrides import as_flags, load_config_as
 from bert_lamb.cli.verbs import OK, workdir
 
 if TYPE_CHECKING:
-    from bert_lamb.training.trainer import Outcome
+    from bert_lamb.training.task import Task
 
 Config = TypeVar("Config")
 
@@ -47,27 +48,38 @@ def add_training(verb: argparse.ArgumentParser) -> None:
 def train(
     args: argparse.Namespace,
     kind: type[Config],
-    run: Callable[[Config], "Outcome"],
-    describe: Callable[[Config], str],
+    prepare: Callable[[Config], "tuple[Task, list[str]]"],
 ) -> int:
-    """Does what the flags say with a configuration of `kind`."""
+    """Does what the flags say.
+
+    Args:
+        args: of the verb.
+        kind: of its configuration.
+        prepare: reads all that a configuration names; returns the task, and lines to show first.
+    """
     from bert_lamb.parallel.hosts import is_first
     from bert_lamb.parallel.joining import join
+    from bert_lamb.training import trainer
+    from bert_lamb.training.preflight import check_workdir
 
     join(args.coordinator, args.num_processes, args.process_id)
     config = load_config_as(kind, args.config, args.config_flags)
     if args.print_config:
         print("\n".join(as_flags(config)))
         return OK
+    task, lines = prepare(config)
+    say = partial(print, flush=True) if is_first() else (lambda _: None)
+    for line in lines:
+        say(line)
     if args.dry_run:
-        print(describe(config))
+        check_workdir(args.workdir, task.config)
+        print(trainer.describe_run(task))
         return OK
-    outcome = run(config)
-    say = print if is_first() else (lambda _: None)
+    outcome = trainer.train(task, args.workdir)
     if outcome.stopped_by is not None:
         say(f"stopped by signal {outcome.stopped_by} after step {outcome.step}, which is saved; "
             "the same command resumes")  # fmt: skip
         return 128 + outcome.stopped_by
-    events = ", tensorboard/" * config.logging.tensorboard  # type: ignore[attr-defined]
+    events = ", tensorboard/" * task.run.logging.tensorboard
     say(f"done: checkpoints/, metrics.jsonl{events} are in {args.workdir}")
     return OK

@@ -40,7 +40,7 @@ def check_apart(source: str, *outputs: object) -> None:
             raise DataError(f"--output: {output} is the file that is read; name another one")
 
 
-def check_file(path: str) -> None:
+def make_room(path: str) -> None:
     """Makes the folder of a file that will be written.
 
     Raises:
@@ -54,6 +54,18 @@ def check_file(path: str) -> None:
     if file.is_dir():
         raise DataError(f"--output: {path} is a folder; expected the name of a file")
     file.parent.mkdir(parents=True, exist_ok=True)
+
+
+def check_batch(batch: int) -> None:
+    """Checks a number of rows.
+
+    Raises:
+        DataError: if there are none.
+    """
+    from bert_lamb.data.errors import DataError
+
+    if batch < 1:
+        raise DataError(f"--batch={batch}: expected at least 1 row")
 
 
 def workdir(text: str) -> os.PathLike[str]:

@@ -19,7 +19,6 @@ from bert_lamb.glue.features import Features, make_features
 from bert_lamb.glue.metrics import Evaluation, check_libraries, decide, evaluate
 from bert_lamb.glue.reading import read_dataset
 from bert_lamb.glue.tasks import Task
-from bert_lamb.parallel.hosts import is_first
 from bert_lamb.parallel.layout import Layout
 from bert_lamb.training.state import Params
 from bert_lamb.training.task import HostBatch
@@ -57,10 +56,7 @@ def finetune(
     Raises:
         ConfigError, DataError, CheckpointError: besides, if data or checkpoint cannot be used.
     """
-    task, lines = prepare(config)
-    if is_first():
-        print("\n".join(lines), flush=True)
-    return train(task.run, task, workdir, devices)
+    return train(prepare(config)[0], workdir, devices)
 
 
 def prepare(config: GlueConfig) -> tuple[Finetuning, list[str]]:

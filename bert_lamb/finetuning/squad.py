@@ -61,18 +61,14 @@ def finetune(
 ) -> Outcome:
     """Fine-tunes on SQuAD; resumes if `workdir` holds a checkpoint of this run.
 
-    The data are read, and their counts and faults shown, before anything is compiled. Each
-    evaluation leaves its predictions in `workdir`/dev.
+    Each evaluation leaves its predictions in `workdir`/dev.
 
     Arguments, outcome and errors are those of `train`.
 
     Raises:
         ConfigError, DataError, CheckpointError: besides, if data or checkpoint cannot be used.
     """
-    task, lines = prepare(config, workdir)
-    if is_first():
-        print("\n".join(lines), flush=True)
-    return train(task.run, task, workdir, devices)
+    return train(prepare(config, workdir)[0], workdir, devices)
 
 
 def prepare(config: SquadConfig, workdir: epath.PathLike) -> tuple[Finetuning, list[str]]:

@@ -111,6 +111,6 @@ class Finetuning:
         """Counts the operations of the encoder; those of the head are less than a thousandth."""
         return model.encoder_flops(self.objective.config, self.run.phases[index].seq_length)
 
-    def claim(self, workdir: epath.Path) -> None:
+    def write_tokenizer(self, workdir: epath.Path) -> None:
         """Writes the tokenizer."""
         self.start.tokenizer.save(workdir)

@@ -6,7 +6,6 @@ from typing import Generic, TypeVar
 import jax
 
 from bert_lamb.config import ConfigError, ParallelConfig
-from bert_lamb.data.errors import DataError
 from bert_lamb.data.tokenization import Tokenizer, load_tokenizer
 from bert_lamb.finetuning.config import FinetuneConfig, SquadConfig
 from bert_lamb.finetuning.forward import Forward, build_forward
@@ -41,16 +40,6 @@ class TunedModel(Generic[Config]):
     params: Params
     forward: Forward
     step: int
-
-
-def check_batch(batch: int) -> None:
-    """Checks a number of rows.
-
-    Raises:
-        DataError: if there are none.
-    """
-    if batch < 1:
-        raise DataError(f"--batch={batch}: expected at least 1 row")
 
 
 def open_tuned(path: str, kind: type[Config]) -> TunedModel[Config]:

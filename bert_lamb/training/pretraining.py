@@ -24,7 +24,7 @@ from bert_lamb.parallel.layout import Layout, placed
 from bert_lamb.training.checkpoint import load_weights
 from bert_lamb.training.state import Params
 from bert_lamb.training.task import HostBatch, Scorer
-from bert_lamb.training.trainer import Outcome, describe_run, train
+from bert_lamb.training.trainer import Outcome, train
 
 
 def pretrain(
@@ -38,19 +38,7 @@ def pretrain(
         ConfigError, DataError: besides, if records are missing or do not fit the configuration;
             before anything is compiled.
     """
-    task = Pretraining.of(config)
-    return train(task.config, task, workdir, devices)
-
-
-def describe_pretraining(
-    config: PretrainConfig, devices: Sequence[jax.Device] | None = None
-) -> str:
-    """Checks a run as `pretrain` does and says what it would do, without doing it.
-
-    Returns, raises: as `describe_run`.
-    """
-    task = Pretraining.of(config)
-    return describe_run(task.config, task.objective, devices)
+    return train(Pretraining.of(config), workdir, devices)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,6 +57,11 @@ class Pretraining:
     def of(cls, config: PretrainConfig) -> "Pretraining":
         """Reads what `config` names; errors are those of `resolve`."""
         return cls(*resolve(config))
+
+    @property
+    def run(self) -> PretrainConfig:
+        """The configuration itself."""
+        return self.config
 
     @cached_property
     def objective(self) -> Objective:
@@ -130,7 +123,7 @@ class Pretraining:
         phase = self.config.phases[index]
         return model.flops_per_row(self.config.model, phase.seq_length, phase.max_predictions)
 
-    def claim(self, workdir: epath.Path) -> None:
+    def write_tokenizer(self, workdir: epath.Path) -> None:
         """Copies the tokenizer of the records."""
         for name in TOKENIZER_FILES:
             if (file := epath.Path(self.config.phases[0].records) / name).exists():

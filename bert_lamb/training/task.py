@@ -4,7 +4,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
 import numpy as np
+from etils import epath
 
+from bert_lamb.config import RunConfig
 from bert_lamb.model import Objective
 from bert_lamb.parallel.layout import Layout
 from bert_lamb.training.state import Params
@@ -41,6 +43,11 @@ class Task(Protocol):
         ...
 
     @property
+    def run(self) -> RunConfig:
+        """The phases, optimizer, mesh, checkpoints and logs of the run."""
+        ...
+
+    @property
     def objective(self) -> Objective:
         """The model and what is minimized."""
         ...
@@ -70,6 +77,6 @@ class Task(Protocol):
         """Returns the model's operations for a row of phase `index`, see `model.flops_per_row`."""
         ...
 
-    def claim(self, workdir: Any) -> None:
+    def write_tokenizer(self, workdir: epath.Path) -> None:
         """Writes the tokenizer into a working directory."""
         ...

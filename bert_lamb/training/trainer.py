@@ -16,7 +16,6 @@ from jax.sharding import Mesh
 
 from bert_lamb import model
 from bert_lamb.config import RunConfig
-from bert_lamb.model import Objective
 from bert_lamb.optim import leaf_paths, mask_table
 from bert_lamb.parallel.batches import local_rows, put_batch
 from bert_lamb.parallel.hosts import everywhere
@@ -66,18 +65,14 @@ class _Run:
 
 
 def train(
-    config: RunConfig,
-    task: Task,
-    workdir: epath.PathLike,
-    devices: Sequence[jax.Device] | None = None,
+    task: Task, workdir: epath.PathLike, devices: Sequence[jax.Device] | None = None
 ) -> Outcome:
-    """Trains as `config` says; resumes if `workdir` holds a checkpoint of this run.
+    """Trains as `task.run` says; resumes if `workdir` holds a checkpoint of this run.
 
     With several hosts, `bert_lamb.parallel.joining.join` comes first and all of them call this.
 
     Args:
-        config: of the run: its phases, optimizer, mesh, checkpoints, logs.
-        task: what is trained.
+        task: what is trained, and how.
         workdir: gets config.json, the tokenizer, checkpoints, metrics.jsonl, TensorBoard files;
             the same folder for all hosts, local or remote.
         devices: to train on; None takes all devices of all hosts.
@@ -90,13 +85,14 @@ def train(
             code, configuration and records; before anything is compiled.
         CheckpointError: if `workdir` has checkpoints that cannot be resumed.
         HostsError: if a host does not answer before the first step.
-        NonFiniteError: if gradients are not finite `config.nonfinite_limit` times in a row.
+        NonFiniteError: if gradients are not finite `nonfinite_limit` times in a row.
     """
+    config = task.run
     mesh = make_mesh(config.parallel, devices)
     preflight.check_devices(config, row_devices(mesh))
     layout = lay_out(task.objective, mesh)
     preflight.compare_hosts(task.config, task.sources)
-    preflight.claim_workdir(workdir, task.config, task.claim)
+    preflight.claim_workdir(workdir, task.config, task.write_tokenizer)
     with (
         StopSignals() as stop,
         Watchdog(config.parallel.stall_seconds) as watchdog,
@@ -119,9 +115,7 @@ def train(
     return Outcome(state, step, stop.received if step < config.total_steps else None)
 
 
-def describe_run(
-    config: RunConfig, objective: Objective, devices: Sequence[jax.Device] | None = None
-) -> str:
+def describe_run(task: Task, devices: Sequence[jax.Device] | None = None) -> str:
     """Checks a run as `train` does and says what it would do, without doing it.
 
     Returns:
@@ -130,9 +124,10 @@ def describe_run(
     Raises:
         ConfigError: as `train`.
     """
+    config = task.run
     mesh = make_mesh(config.parallel, devices)
     preflight.check_devices(config, row_devices(mesh))
-    shapes = lay_out(objective, mesh).shapes
+    shapes = lay_out(task.objective, mesh).shapes
     make_optimizer(config.optimizer, config.phases[0], shapes)  # for its checks
     decays, adapts = masks(config.optimizer, shapes)
     table = mask_table(shapes, decays, adapts, model.stacked_axes(shapes))

@@ -248,7 +248,7 @@ def test_p89_the_tokenizer_is_that_of_the_checkpoint(settings, pretrained, tmp_p
         ):
             squad_config(settings, **{key: value})
     task, _ = squad.prepare(squad_config(settings), tmp_path)
-    task.claim(tmp_path)
+    task.write_tokenizer(tmp_path)
     saved = open_pretrained(str(pretrained)).tokenizer
     assert task.start.tokenizer.hash == saved.hash
     assert (tmp_path / "tokenizer.json").exists()

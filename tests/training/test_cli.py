@@ -217,6 +217,14 @@ def test_p51_p58_a_run_whose_gradients_explode_stops_and_names_the_tensor(
     assert lines[-1]["skipped_total"] >= 1
 
 
+def test_a_dry_run_refuses_the_folder_of_another_run(config_file, run, capsys):
+    args = ["pretrain", f"--config={config_file}", f"--workdir={run}", "--dry-run"]
+    assert main(args) == 0
+    capsys.readouterr()
+    assert main([*args, "--config.seed=99"]) == 1
+    assert "-> 99" in capsys.readouterr().err
+
+
 def test_dry_run_prints_rates_and_what_decays_and_adapts(config_file, tmp_path, capsys):
     workdir = tmp_path / "unused"
     assert main(
