@@ -17,7 +17,8 @@ import orbax.checkpoint as ocp
 
 # Exit status of a run that may be restarted as it is (EX_TEMPFAIL of sysexits.h).
 RESTART = 75
-_LEAVE_SECONDS = 5.0
+_LEAVE_SECONDS = 10.0
+_PARTING_SECONDS = 1.0
 _POLL_SECONDS = 2
 _LEFT = "bert_lamb/left"
 _ANSWER_SECONDS = 600
@@ -101,7 +102,8 @@ def leave(status: int, reason: str) -> NoReturn:
     """Ends this process at once; an orderly exit would wait for hosts that may be lost.
 
     The others are told why. Host 0 runs the service through which they are, so it gives them some
-    seconds to hear it, or to say their own reason, and to leave first.
+    seconds to hear it, or to say their own reason, and to leave first: JAX aborts a process that
+    finds the service gone, and its exit status would be lost.
     """
     client: Any = ocp.multihost.get_jax_distributed_client()
     sys.stdout.flush()
@@ -113,6 +115,8 @@ def leave(status: int, reason: str) -> NoReturn:
         for host in range(1, jax.process_count()) if is_first() else ():
             remaining = max(1, int(1000 * (until - time.monotonic())))
             client.blocking_key_value_get(f"{_LEFT}/{host}", remaining)
+        if is_first():
+            time.sleep(_PARTING_SECONDS)  # between a host's last word and its exit
     except jax.errors.JaxRuntimeError:
         pass  # a host that says nothing any more
     os._exit(status)
