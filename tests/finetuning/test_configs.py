@@ -11,8 +11,9 @@ from bert_lamb.cli import main
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 FILES = [*sorted(CONFIGS.glob("squad*.py")), *sorted(CONFIGS.glob("glue*.py"))]
-# The others differ from these in numbers alone, which a dry run reads, too.
-QUICK = ("squad_v2", "glue")
+# The other files of SQuAD differ from it in numbers alone, which a dry run reads, too; test_glue.py
+# trains classifiers.
+QUICK = ("squad_v2",)
 
 
 def each_file() -> list[Any]:
