@@ -18,7 +18,7 @@ help:
 	@echo "make compile-configs           compile every config for pods for its slice (hours)"
 	@echo "make plan-table                plan every row of Table 1 on its published chips (hours)"
 	@echo "make compare-peer              compile transformers' step beside ours, with parity-install"
-	@echo "make measured-run              the recorded run, some two hours (needs WIKI= and BOOKS=)"
+	@echo "make measured-run              the recorded run, 2.5 hours (needs WIKI= and BOOKS=)"
 	@echo "make clean                     remove the environment and runs/"
 
 $(VENV)/installed: pyproject.toml

@@ -1,11 +1,11 @@
-"""BERT-mini (4 layers, 256 wide) on Wikipedia and books, both phases, some two hours on 2 cores.
+"""BERT-mini (4 layers, 256 wide) on Wikipedia and books, both phases, 2.5 hours on 2 cores.
 
 Command:
     make measured-run WIKI=wiki.jsonl.xz BOOKS=books.jsonl.xz
 
 Hardware: 2 CPU cores, no accelerator. The text: one shard of English Wikipedia (39 MB) and English
-novels (36 MB); the last 2 % of the documents of each are held out. The run sees less than
-all of it, so no example comes twice and dropout is off.
+novels (36 MB); the last 2 % of the documents of each are held out. The run sees three quarters
+of it, so no example comes twice and dropout is off.
 
 Result: docs/results/bert_mini_wikibooks_cpu.
 """

@@ -112,10 +112,10 @@ def leave(status: int, reason: str) -> NoReturn:
     try:
         client.key_value_set(f"{_LEFT}/{jax.process_index()}", told, allow_overwrite=True)
         until = time.monotonic() + _LEAVE_SECONDS
-        for host in range(1, jax.process_count()) if is_first() else ():
-            remaining = max(1, int(1000 * (until - time.monotonic())))
-            client.blocking_key_value_get(f"{_LEFT}/{host}", remaining)
         if is_first():
+            for host in range(1, jax.process_count()):
+                remaining = max(1, int(1000 * (until - time.monotonic())))
+                client.blocking_key_value_get(f"{_LEFT}/{host}", remaining)
             time.sleep(_PARTING_SECONDS)  # between a host's last word and its exit
     except jax.errors.JaxRuntimeError:
         pass  # a host that says nothing any more
